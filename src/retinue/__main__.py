@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 def main() -> int:
     _complete_surroundings()
-    from retinue.runs.heap import calm, leave
+    from retinue.runs.heap import raise_thresholds, skip_final_pass
 
-    calm()
+    raise_thresholds()
     # These start nothing, and quickly.
     if sys.argv[1:2] not in (["--help"], ["-h"], ["help"], ["--version"], ["-V"], ["completion"]):
         from retinue.models.keys import take_keys
@@ -28,7 +28,7 @@ def main() -> int:
     try:
         return run(sys.argv[1:])
     finally:
-        leave()
+        skip_final_pass()
 
 
 def _print_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -40,7 +40,7 @@ def test_the_list_names_interrupted_runs_with_unknown_effects_and_the_way_on(pro
     assert len(unknown[child["id"]]) == 1
     going = project.retinue("runs", "resume", "@general-purpose", "go on")
     assert going.returncode == 0, going.stderr
-    assert "had left running when its process died" in going.stderr
+    assert "that were running when its process died" in going.stderr
     assert project.json("runs", "list", "--json", "--state", "interrupted")["runs"][0]["depth"] == 0
 
 

@@ -213,7 +213,7 @@ def test_an_interrupted_agent_is_not_called_finished_and_its_unknown_effects_are
     cut["off"] = True
     (main,) = (row["id"] for row in project.json("runs", "list", "--json")["runs"] if row["depth"] == 0)
     assert project.retinue("-p", "Go on", "--resume", main).returncode == 0
-    told = next(json.dumps(m) for m in messages(server.requests[-1]) if "What became of" in json.dumps(m))
+    told = next(json.dumps(m) for m in messages(server.requests[-1]) if "Results of agents" in json.dumps(m))
     assert told.count("Interrupted") == 4
     assert "finished" not in told
     assert told.count("sleep 600") == 2, "what nobody knows the effect of is named"

@@ -94,7 +94,7 @@ def test_where_nobody_can_answer_ask_parent_is_not_offered_and_a_call_says_how_t
     server = serve(answer)
     document = project.json("run", "general-purpose", "x", "--json")
     assert "ask_parent" not in names(server.requests[0])
-    assert "nobody is there who could answer" in told[0] and "end with the question as your answer" in told[0]
+    assert "nobody is there to answer" in told[0] and "end with the question as your answer" in told[0]
     assert document["content"][0]["text"] == "Which port should I take?"
     again = project.json("runs", "resume", document["details"]["runId"], "It is 443.", "--json")
     assert "Then 443." in json.dumps(again)

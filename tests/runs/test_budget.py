@@ -126,7 +126,7 @@ def test_others_that_share_a_budget_may_not_touch_what_is_set_aside() -> None:
     sharing = Account(parent=root)
     Account(Budget(tokens=1_000), root)
     verdict = sharing.verdict()
-    assert verdict is not None and not verdict.wrap_up and "set aside" in verdict.text
+    assert verdict is not None and not verdict.wrap_up and "reserved" in verdict.text
 
 
 def test_a_run_wraps_up_while_its_share_still_pays_for_it() -> None:

@@ -9,7 +9,7 @@ from tests.runs.run_scene import Scene, until
 from retinue.core.events import Compacted
 from retinue.core.messages import user
 from retinue.core.usage import Usage
-from retinue.runs.bus import NAMES, EventBus
+from retinue.runs.bus import BUS_NAMES, EventBus
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ class Heard(list):
 
     def __init__(self, bus: EventBus, **options) -> None:
         super().__init__()
-        for name in sorted(NAMES):
+        for name in sorted(BUS_NAMES):
             bus.on(name, lambda data, name=name: self.append((name.removeprefix("subagents:"), data)), **options)
 
     def names(self, run_id=None):
@@ -194,6 +194,6 @@ async def test_without_listeners_the_log_is_not_followed(scene):
         assert "bridge" not in vars(scene.supervisor)
         bus = scene.supervisor.bridge.bus
         bus.on("my:own:channel", print)
-        assert not bus.heard
+        assert not bus.has_listeners
         await scene.main()
         assert scene.supervisor.project.log._subscribers == {}

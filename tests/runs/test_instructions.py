@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.git_folder import make_git_folder
 
-from retinue.runs.requests import TAIL, task_message
-from retinue.runs.system_prompt import DEEPEST, LARGEST, project_instructions
+from retinue.runs.requests import CONTEXT_END, task_message
+from retinue.runs.system_prompt import MAX_IMPORT_DEPTH, MAX_INSTRUCTION_BYTES, project_instructions
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_imports_are_put_in_place_five_deep_without_loops(project, read):
         (project / f"n{number}.md").write_text(f"LEVEL{number}\n@n{number + 1}.md @n0.md\n")
     (project / "AGENTS.md").write_text("See @n0.md, mail a@b.c, `@n7.md`\n```\n@n7.md\n```\n@nobody\n")
     text, _ = read()
-    assert all(text.count(f"LEVEL{number}\n") == 1 for number in range(DEEPEST))
+    assert all(text.count(f"LEVEL{number}\n") == 1 for number in range(MAX_IMPORT_DEPTH))
     assert "LEVEL6" not in text
     assert "LEVEL7" not in text
 
@@ -91,10 +91,10 @@ def test_the_user_imports_from_their_home(read, tmp_path):
 
 
 def test_everything_together_is_bounded_and_it_is_said(project, read):
-    (project / "AGENTS.md").write_text("x" * (LARGEST + 100) + "END")
+    (project / "AGENTS.md").write_text("x" * (MAX_INSTRUCTION_BYTES + 100) + "END")
     (project / "CLAUDE.md").write_text("LATER")
     text, notes = read()
-    assert len(text) < LARGEST + 1000
+    assert len(text) < MAX_INSTRUCTION_BYTES + 1000
     assert "END" not in text
     assert len(notes) == 2
 
@@ -121,7 +121,7 @@ def test_without_a_repository_only_the_nearest_and_none_that_others_can_write(tm
 
 def test_long_tasks_go_by_file_and_what_was_inherited_stays(tmp_path):
     long = "BEGIN " + "x" * 30_000 + " FINISH"
-    context = f"# Parent Conversation Context\n\n[User]: {'talk ' * 9000}\n\n{TAIL}"
+    context = f"# Parent Conversation Context\n\n[User]: {'talk ' * 9000}\n\n{CONTEXT_END}"
     made = task_message(context + long, tmp_path / "o", readable=True)
     assert made.startswith(context)
     assert "BEGIN" in made

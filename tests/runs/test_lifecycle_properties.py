@@ -144,7 +144,7 @@ class Story:
         for task in list(self.supervisor._tasks.values()):
             task.cancel()
         await until(lambda: not self.supervisor._tasks)
-        for room in self.supervisor._rooms.values():
+        for room in self.supervisor._notifications.values():
             room.close()
         await self.supervisor.project.close()
         self.scene.again()
@@ -198,7 +198,7 @@ async def tell(folder: Path, patch: pytest.MonkeyPatch, steps: list[tuple]) -> N
         errors = 2 if "failure" in answer or "stopped" in answer else 1  # in <status> and <summary>
         assert how.announced <= errors, f"{answer} was announced twice"
         assert how.order[:1] != ["read"] or how.announced == 0, f"{answer} was announced after it was read"
-    kept = [expected for room in story.supervisor._rooms.values() for expected in room._expected]
+    kept = [expected for room in story.supervisor._notifications.values() for expected in room._expected]
     assert kept == [], "something is still expected"
     await story.supervisor.close()
 

@@ -113,7 +113,7 @@ async def test_the_advice_to_resume_what_an_agent_stopped_can_be_followed(scene)
         scene.supervisor.stop(child, "Stopped by the agent that started it.", by="agent")
         await child.wait()
         refused = Delegate(scene.supervisor, main.id).steer(child.id, "go on")
-        assert isinstance(refused, Refusal) and "Resume it to go on with it." in refused.message
+        assert isinstance(refused, Refusal) and "Resume it to continue." in refused.message
         assert isinstance(await scene.spawn(main, "go on", resume=child.id, background=True), ActiveRun)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from retinue.runs.notifications import Delivery, Joins
+from retinue.runs.notifications import CompletionGroups, Delivery
 from retinue.testing import FakeClock
 
 
@@ -10,7 +10,7 @@ from retinue.testing import FakeClock
 def board():
     clock = FakeClock()
     deliveries: list[Delivery] = []
-    return Joins(clock, deliveries.append), clock, deliveries
+    return CompletionGroups(clock, deliveries.append), clock, deliveries
 
 
 async def start(joins, clock, *runs, mode="smart"):

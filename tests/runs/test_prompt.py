@@ -3,9 +3,13 @@
 import subprocess
 
 from retinue.core.spec import AgentSpec
-from retinue.runs.prompt import Environment, Extras, detect, reads_instructions, system_prompt
+from retinue.runs.prompt import current_branch, describe_environment, joined, prompt_parts, reads_instructions
 
-HERE = Environment("/project", True, "main", "linux")
+HERE = "# Environment\nWorking directory: /project\nBranch: main\nPlatform: linux"
+
+
+def system_prompt(spec, environment, **options):
+    return joined(prompt_parts(spec, environment, **options))
 
 
 def test_append_keeps_the_parents_prompt_as_an_exact_prefix():
@@ -46,13 +50,13 @@ def test_a_named_agent_at_depth_0_has_its_tag_and_is_no_sub_agent():
     assert "sub-agent" not in text
 
 
-EXTRAS = Extras(instructions="INSTR", delegation="DELEG", skills="SKILLS", memory="MEM", worktree="TREE")
+SECTIONS = {"instructions": "INSTR", "delegation": "DELEG", "skills": "SKILLS", "memory": "MEM", "worktree": "TREE"}
 
 
-def test_extras_come_in_both_modes_and_the_ones_that_vary_most_come_last():
+def test_sections_come_in_both_modes_and_the_ones_that_vary_most_come_last():
     for mode in ("replace", "append"):
         spec = AgentSpec(name="x", prompt="Body.", prompt_mode=mode)
-        text = system_prompt(spec, HERE, parent="PARENT", depth=1, extras=EXTRAS)
+        text = system_prompt(spec, HERE, parent="PARENT", depth=1, sections=SECTIONS)
         order = [text.index(mark) for mark in ("Body.", "INSTR", "DELEG", "SKILLS", "MEM", "TREE")]
         assert order == sorted(order)
         assert text.index("# Environment") < text.index("MEM")
@@ -63,7 +67,7 @@ def test_extras_come_in_both_modes_and_the_ones_that_vary_most_come_last():
 def test_runs_in_different_folders_share_everything_before_the_environment():
     spec = AgentSpec(name="x", prompt="Body. " * 200)
     texts = [
-        system_prompt(spec, Environment(f"/w/{n}", True, "b", "linux"), depth=1, extras=Extras(skills="S"))
+        system_prompt(spec, f"# Environment\nWorking directory: /w/{n}", depth=1, sections={"skills": "S"})
         for n in "12"
     ]
     heads = {text.partition("# Environment")[0] for text in texts}
@@ -86,23 +90,23 @@ def test_an_empty_body_falls_back_to_the_description_and_then_to_the_name():
 
 
 def test_environment_knows_git_repositories_branches_and_worktrees(tmp_path):
-    assert not detect(tmp_path).repository
+    assert current_branch(tmp_path) is None
     repository = tmp_path / "r"
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(repository)]
     subprocess.run(["git", "init", "-q", "-b", "trunk", str(repository)], check=True)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
-    assert detect(repository).branch == "trunk"
+    assert current_branch(repository) == "trunk"
     inner = repository / "a" / "b"
     inner.mkdir(parents=True)
-    assert detect(inner).branch == "trunk"
+    assert current_branch(inner) == "trunk"
     subprocess.run([*git, "worktree", "add", "-q", "-b", "side/x", str(tmp_path / "w")], check=True)
-    assert detect(tmp_path / "w").branch == "side/x"
+    assert current_branch(tmp_path / "w") == "side/x"
     subprocess.run([*git, "checkout", "-q", "--detach"], check=True)
-    detached = detect(repository)
-    assert detached.repository
-    assert "Branch:" not in detached.block()
+    assert current_branch(repository) == ""
+    assert "Git repository: yes" in describe_environment(repository)
+    assert "Branch:" not in describe_environment(repository)
 
 
 def test_a_broken_repository_is_no_repository(tmp_path):
     (tmp_path / ".git").write_bytes(b"\xff\xfe nonsense")
-    assert "Not a git repository" in detect(tmp_path).block()
+    assert "Not a git repository" in describe_environment(tmp_path)

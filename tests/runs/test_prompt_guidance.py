@@ -31,7 +31,7 @@ async def test_a_twin_that_can_start_no_agents_is_told_that_the_words_above_are_
     project = project_with(tmp_path, **{".retinue__settings.json": '{"maxSubagentDepth": 1}'})
     twin = await seen(project, project.catalog().find("general-purpose").spec, under_main=True)
     assert not {"Agent", "get_subagent_result", "steer_subagent"} & set(names(twin))
-    assert "what is said above about delegation is not for you" in twin.system
+    assert "the rules above about delegation are not for you" in twin.system
 
 
 @pytest.mark.parametrize("timeout", [60, 120_000])

@@ -84,10 +84,10 @@ async def test_one_that_is_stopped_while_it_waits_for_its_slot_leaves_the_line(s
 async def test_several_calls_of_one_run_share_its_slot():
     queue = RunQueue(1)
     await queue.join("a")
-    queue.rest("a")
-    queue.rest("a")
+    queue.pause("a")
+    queue.pause("a")
     await queue.join("b")
-    calls = [asyncio.create_task(queue.wake("a")) for _ in range(3)]
+    calls = [asyncio.create_task(queue.resume("a")) for _ in range(3)]
     await asyncio.sleep(0)
     assert queue.waiting == ("a",)
     calls[0].cancel()

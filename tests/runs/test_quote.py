@@ -37,10 +37,10 @@ async def test_agents_times_model_times_the_median_of_their_history(tmp_path: Pa
     await record(tmp_path, "other", Usage(10**9, 10**9, 0, 0, 1e6))
     with LogReader.open(tmp_path) as reader:
         made = quote([QuotedAgent("reviewer", MODEL)] * 20, reader, at_once=4)
-    assert made.agents == 20 and made.samples == 9
-    assert made.median == Estimate(20 * 5_500, pytest.approx(20 * (5_000 * 10 + 500 * 100) / 1e6), pytest.approx(300.0))
+    assert made.agents == 20
+    assert made.total == Estimate(20 * 5_500, pytest.approx(20 * (5_000 * 10 + 500 * 100) / 1e6), pytest.approx(300.0))
     assert made.text == (
-        "20 agents: 20 × reviewer on anthropic/m. About 110.0k tokens, ~$2.00, 5m, judged by 9 earlier runs."
+        "20 agents: 20 × reviewer on anthropic/m. About 110.0k tokens, ~$2.00, 5m, estimated from 9 earlier runs."
     )
 
 
@@ -48,27 +48,27 @@ async def test_an_agent_without_a_history_is_judged_by_all(tmp_path: Path) -> No
     await record(tmp_path, "other", Usage(1_000, 0, 0, 0, 0.5))
     with LogReader.open(tmp_path) as reader:
         made = quote([QuotedAgent("new", MODEL)], reader)
-    assert made.median is not None and made.median.tokens == 1_000
+    assert made.total is not None and made.total.tokens == 1_000
     assert made.text.startswith("1 agent: new on anthropic/m.") and made.text.endswith("1 earlier run.")
 
 
 async def test_without_any_history_nothing_is_invented(tmp_path: Path) -> None:
     with LogReader.open(tmp_path) as reader:
         made = quote([QuotedAgent("new", MODEL)] * 3, reader)
-    assert (made.median, made.samples) == (None, 0)
-    assert "not known" in made.text
+    assert made.total is None
+    assert "unknown" in made.text
 
 
 async def test_a_model_without_a_price_is_never_free(tmp_path: Path) -> None:
     await record(tmp_path, "reviewer", Usage(1_000, 0, 0, 0, 0.5))
     with LogReader.open(tmp_path) as reader:
         mixed = quote([QuotedAgent("reviewer", OWN), QuotedAgent("reviewer", MODEL)], reader)
-        assert mixed.median is not None and mixed.median.usd is None and mixed.median.tokens == 2_000
-        assert "price that is not known" in mixed.text and "$" not in mixed.text
+        assert mixed.total is not None and mixed.total.usd is None and mixed.total.tokens == 2_000
+        assert "unknown price" in mixed.text and "$" not in mixed.text
     await record(tmp_path, "mine", Usage(1_000, 0, 0, 0, 0.5), model="own/m")
     with LogReader.open(tmp_path) as reader:
         made = quote([QuotedAgent("mine", OWN)], reader)
-        assert made.median is not None and made.median.usd == 0.5, "what it cost before, it costs again"
+        assert made.total is not None and made.total.usd == 0.5, "what it cost before, it costs again"
 
 
 async def test_free_models_and_runs_that_never_began(tmp_path: Path) -> None:
@@ -78,4 +78,4 @@ async def test_free_models_and_runs_that_never_began(tmp_path: Path) -> None:
         log.append(RunPlace("never"), RunEnded(Outcome("stopped")))
     with LogReader.open(tmp_path) as reader:
         made = quote([QuotedAgent("reviewer", ModelInfo("ollama", "x", prices=Prices(0.0, 0.0)))] * 2, reader)
-    assert made.samples == 1 and "free of charge" in made.text
+    assert "free of charge" in made.text and made.text.endswith("estimated from 1 earlier run.")

@@ -25,7 +25,7 @@ async def die(scene):
     for task in list(supervisor._tasks.values()):
         task.cancel()
     await until(lambda: not supervisor._tasks)
-    for room in supervisor._rooms.values():
+    for room in supervisor._notifications.values():
         room.close()
     await supervisor.project.close()
     return scene.again()

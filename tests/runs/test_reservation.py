@@ -8,7 +8,7 @@ from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.core.usage import Budget, Usage
 from retinue.runs.budget import Account
-from retinue.runs.elsewhere import set_aside
+from retinue.runs.remote import with_own_budget
 from retinue.settings.load import load_settings
 
 
@@ -25,7 +25,7 @@ def test_a_share_of_what_is_left_and_all_shares_together_are_no_more(settings):
     tree = Account(Budget(tokens=1000, usd=1.0, spawns=9))
     accounts = []
     for _ in range(20):
-        wanted = set_aside(request(), settings, tree)
+        wanted = with_own_budget(request(), settings, tree)
         accounts.append(Account(wanted.budget, tree))
     assert accounts[0].remaining().tokens == 250
     assert sum(each.remaining().tokens for each in accounts) <= 1000
@@ -34,18 +34,18 @@ def test_a_share_of_what_is_left_and_all_shares_together_are_no_more(settings):
 
 def test_what_the_call_says_is_not_widened(settings):
     tree = Account(Budget(tokens=1000))
-    assert set_aside(request(budget=Budget(tokens=10)), settings, tree).budget.tokens == 10
-    assert set_aside(request(budget=Budget(tokens=999)), settings, tree).budget.tokens == 250
+    assert with_own_budget(request(budget=Budget(tokens=10)), settings, tree).budget.tokens == 10
+    assert with_own_budget(request(budget=Budget(tokens=999)), settings, tree).budget.tokens == 250
 
 
 def test_without_a_limit_there_is_nothing_to_set_aside(settings):
-    assert set_aside(request(), settings, Account()).budget is None
-    assert set_aside(request(), settings, None).budget is None
+    assert with_own_budget(request(), settings, Account()).budget is None
+    assert with_own_budget(request(), settings, None).budget is None
 
 
 def test_what_it_did_not_spend_goes_back(settings):
     tree = Account(Budget(tokens=1000))
-    there = Account(set_aside(request(), settings, tree).budget, tree)
+    there = Account(with_own_budget(request(), settings, tree).budget, tree)
     assert tree.remaining().tokens == 750
     there.charge(Usage(input=100))
     there.close()

@@ -6,7 +6,7 @@ from retinue.cluster import open_project
 from retinue.core.delegation import Refusal, SpawnCall
 from retinue.core.spec import AgentSpec, ModelPolicy
 from retinue.runs.project import Project
-from retinue.runs.requests import Resolved, merge, resolve_type
+from retinue.runs.requests import ResolvedAgent, merge, resolve_type
 
 
 @pytest.fixture
@@ -31,10 +31,10 @@ def resolved(project: Project, wanted, **options):
 
 def test_an_unknown_type_falls_back_to_general_purpose_and_names_what_was_asked(project):
     found = resolved(project(), "nobody")
-    assert isinstance(found, Resolved)
+    assert isinstance(found, ResolvedAgent)
     assert found.spec.name == "general-purpose"
     assert '"nobody"' in found.note
-    assert resolved(project(), "SCOUT") == Resolved(resolved(project(), "scout").spec)
+    assert resolved(project(), "SCOUT") == ResolvedAgent(resolved(project(), "scout").spec)
 
 
 @pytest.mark.parametrize("wanted", ["nobody", "off", "", "   ", None])

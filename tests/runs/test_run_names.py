@@ -1,8 +1,8 @@
-"""Names of runs and mentions: cases J20, Y02, Y03, Y04."""
+"""RunNames of runs and mentions: cases J20, Y02, Y03, Y04."""
 
 import pytest
 
-from retinue.runs.record import Mention, Names, assign, parse_mention, slug, without_prefix
+from retinue.runs.record import Mention, RunNames, assign, parse_mention, slug, without_prefix
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_a_handle_is_the_slug_with_the_lowest_free_number(name, taken, expected)
 
 
 def test_names_go_on_counting_whatever_was_added_in_between():
-    names, given = Names(), []
+    names, given = RunNames(), []
     for name in ("x", "X!", "x", "y-2", "y", "y", "x", "a" * 80, "a" * 80, "a" * 80):
         given.append(names.free(name))
         names.add(given[-1])

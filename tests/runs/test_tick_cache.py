@@ -9,7 +9,7 @@ from tests.runs.run_scene import Scene
 from retinue.core.request import RunRequest
 from retinue.core.spec import AgentSpec
 from retinue.runs.project import TickCache
-from retinue.runs.system_prompt import LARGEST
+from retinue.runs.system_prompt import MAX_INSTRUCTION_BYTES
 
 
 async def test_an_answer_holds_until_the_next_round_of_the_event_loop():
@@ -34,7 +34,7 @@ async def test_runs_that_start_together_all_get_the_instructions_and_the_next_ge
 ):
     project = tmp_path / "project"
     project.mkdir()
-    (project / "AGENTS.md").write_text("Speak French.\n" + "x" * LARGEST)
+    (project / "AGENTS.md").write_text("Speak French.\n" + "x" * MAX_INSTRUCTION_BYTES)
     spec = AgentSpec(name="worker", prompt="Work.", dialect="claude")
 
     async with Scene(tmp_path, monkeypatch) as scene:

@@ -20,7 +20,7 @@ from retinue.agents.parse import parse_file
 from retinue.core.spec import AgentSpec, ModelPolicy, ToolPolicy
 from retinue.core.tool_names import TOOL_EFFECTS
 from retinue.runs.offer import delegation_policy
-from retinue.runs.prompt import Environment, system_prompt
+from retinue.runs.prompt import joined, prompt_parts
 from retinue.tools.base import builtin_tools
 from retinue.tools.delegation.agent import AgentTool, agent_spec
 from retinue.tools.delegation.base import delegation_tools
@@ -73,9 +73,12 @@ def agreed(name: str, text: str) -> None:
 
 
 def test_the_whole_prompt_of_the_main_agent_stays_under_3000_tokens(builtins):
-    environment = Environment("/home/somebody/projects/something", True, "main", "linux")
+    environment = (
+        "# Environment\nWorking directory: /home/somebody/projects/something\nGit repository: yes\nBranch: main\n"
+        "Platform: linux"
+    )
     main = parse_file(MAIN, dialect="retinue", source="builtin").spec
-    system = f"{system_prompt(main, environment)}\n\n{delegation_policy(builtins)}"
+    system = f"{joined(prompt_parts(main, environment))}\n\n{delegation_policy(builtins)}"
     tools = delegation_tools(FakeDelegate(), wording=Wording(types=type_lines(builtins)))
     sizes = {name: tokens(wire(tool.spec)) for name, tool in {**builtin_tools(), **tools}.items()}
     total = tokens(system) + sum(sizes.values())

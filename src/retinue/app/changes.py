@@ -31,7 +31,7 @@ from retinue.guard.redact import Redactor
 from retinue.log.commands import annotate
 from retinue.log.query import LogReader
 from retinue.models.keys import environment
-from retinue.runs.cleanup import DAY, find_expired, prune_log
+from retinue.runs.cleanup import DAY_SECONDS, find_expired, prune_log
 
 _PRUNE_SECONDS = 3600.0
 _DATE_FORMAT = "%Y-%m-%d"
@@ -251,7 +251,7 @@ def _record(folder: Path, row: RunState, files: list[UndoneFile], turn: int | No
 def prune_runs(state: Path, days: int, *, events: bool = False, dry_run: bool = False) -> PruneReport:
     """Remove the data of run trees without activity for `days`: checkpoints, long tool outputs, transcript files, and
     with `events` the events. Runs with a worktree are kept."""
-    before, checkpoints = time.time() - days * DAY, state / "checkpoints"
+    before, checkpoints = time.time() - days * DAY_SECONDS, state / "checkpoints"
     size = _size(checkpoints)
     open_runs = {record.run for record in load_records(state)}
     with LogReader.open(state) as reader:

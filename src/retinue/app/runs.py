@@ -183,9 +183,9 @@ def read_ending(folder: Path, row: RunState) -> RunEnding:
 
 
 def _living_commands(reader: LogReader) -> dict[str, list[str]]:
-    from retinue.runs.cleanup import living_commands
+    from retinue.runs.cleanup import find_commands
 
-    return living_commands(reader)
+    return find_commands(reader)
 
 
 def read_document(folder: Path, row: RunState) -> Iterator[bytes]:

@@ -10,8 +10,8 @@ from retinue.settings.places import database_of
 
 if TYPE_CHECKING:
     from retinue.runs.capability import Capability
-    from retinue.runs.elsewhere import Elsewhere
     from retinue.runs.project import Project
+    from retinue.runs.remote import RemoteSender
 
 
 def open_project(cwd: Path, *, innermost: Sequence[Capability] = (), **options: Any) -> Project:
@@ -21,11 +21,11 @@ def open_project(cwd: Path, *, innermost: Sequence[Capability] = (), **options: 
     from retinue.runs.project import Project
 
     project = Project(cwd, capabilities=standard_capabilities(*innermost), **options)
-    project.connect_elsewhere = _connect_cluster
+    project.connect_remote_sender = _connect_cluster
     return project
 
 
-def _connect_cluster(project: Project) -> Elsewhere | None:
+def _connect_cluster(project: Project) -> RemoteSender | None:
     """Return the sender of runs to other machines; None if the log is not in a database that workers share."""
     database = database_of(project.state)
     if database is None:

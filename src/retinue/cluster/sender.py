@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ClusterSender:
-    """The sender of one project. Implements `runs.elsewhere.Elsewhere`."""
+    """The sender of one project. Implements `runs.remote.RemoteSender`."""
 
     def __init__(self, project: Project, database: ProjectDatabase) -> None:
         self._project = project

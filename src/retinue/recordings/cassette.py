@@ -55,7 +55,7 @@ from retinue.errors import ConfigurationError, StateError
 from retinue.guard.redact import Redactor
 from retinue.log.query import LogReader
 from retinue.recordings.portable import MachineFolders, PortableText
-from retinue.runs.system_prompt import restored
+from retinue.runs.system_prompt import restored_prompt
 
 CASSETTE_VERSION = 1
 SUFFIX = ".cassette.jsonl"
@@ -176,7 +176,7 @@ def export_cassette(reader: LogReader, row: RunState, home: Path, redact: Redact
     for run in tree:
         usage += run.usage
         created = events[run.id][0].body if events[run.id] else None
-        system = restored(reader, created if isinstance(created, RunCreated) else None, run.parent_id)
+        system = restored_prompt(reader, created if isinstance(created, RunCreated) else None, run.parent_id)
         lines += _run_lines(events[run.id], numbers, text, redact, system or "")
     head = CassetteHead(
         agent=first.agent,

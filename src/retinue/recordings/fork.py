@@ -44,7 +44,7 @@ from retinue.log.commands import annotate
 from retinue.log.replay import current_branch, replay
 from retinue.log.transcript import transcript_path
 from retinue.runs.record import slug
-from retinue.runs.system_prompt import restored
+from retinue.runs.system_prompt import restored_prompt
 
 if TYPE_CHECKING:
     from retinue.runs.project import Project
@@ -100,7 +100,7 @@ async def fork_run(
     transcript = transcript_path(project.state, new_id)
     for body in _copied(copied, row, transcript):
         if isinstance(body, RunCreated):
-            old, system = body.options, restored(reader, body, row.parent_id)
+            old, system = body.options, restored_prompt(reader, body, row.parent_id)
             options = replace(
                 old,
                 name=f"{slug(old.name or body.agent)}-{new_id[:4]}",

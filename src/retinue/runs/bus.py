@@ -3,9 +3,9 @@
     off = retinue.events.on("subagents:completed", lambda data: print(data["id"], data["result"]))
     async for name, data in retinue.events.stream("subagents:created", "subagents:failed"): ...
 
-Names and fields are those of pi-subagents, so that what was written for its bus reads the same
-here. They are made from the events of the log, after those are in the file, and only while
-someone listens. A handler that fails is reported to the logger `retinue.events` and harms nobody.
+Names and fields are those of pi-subagents, so that programs for its bus work here as well. The events are made from
+events of the log after their commit, and only while there are listeners. A failed handler is reported to the logger
+`retinue.events` and affects nothing else.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ BusName = Literal[
     "subagents:settings_loaded",
     "subagents:settings_changed",
 ]
-"""What Retinue publishes. Any other name may be used between programs."""
-NAMES: frozenset[str] = frozenset(get_args(BusName))
-FORWARDED = frozenset(f"subagents:{name}" for name in ("created", "started", "completed", "failed", "compacted"))
-"""What is published of runs at any depth; the rest only of those one level below the listener."""
+"""The events that Retinue publishes. Programs may use any other name among themselves."""
+BUS_NAMES: frozenset[str] = frozenset(get_args(BusName))
+FORWARDED_NAMES = frozenset(f"subagents:{name}" for name in ("created", "started", "completed", "failed", "compacted"))
+"""The events that are published for runs at any depth; others only for runs one level below the listener."""
 
 
 class BusEvent(NamedTuple):
@@ -52,70 +52,68 @@ class _Listener(NamedTuple):
         if self.names and name not in self.names:
             return False
         if self.within is None:
-            return name in FORWARDED or not nested
-        return self.within in above and (name in FORWARDED or above[0] == self.within)
+            return name in FORWARDED_NAMES or not nested
+        return self.within in above and (name in FORWARDED_NAMES or above[0] == self.within)
 
 
 class EventBus:
-    """Use from one event loop. `listened` is called when someone begins to listen."""
+    """Delivers events to listeners. Use it from one event loop. `listener_added` is called for each new listener."""
 
-    def __init__(self, listened: Callable[[], None] = lambda: None) -> None:
-        self._listened = listened
+    def __init__(self, listener_added: Callable[[], None] = lambda: None) -> None:
+        self._listener_added = listener_added
         self._listeners: dict[int, _Listener] = {}
-        self._numbers = 0
+        self._next_key = 0
         self._tasks: set[asyncio.Task[object]] = set()
 
     @property
-    def heard(self) -> bool:
-        """Whether anyone listens to what Retinue says by itself."""
-        return any(not each.names or each.names & NAMES for each in self._listeners.values())
+    def has_listeners(self) -> bool:
+        """Whether anyone listens to the events of Retinue."""
+        return any(not listener.names or listener.names & BUS_NAMES for listener in self._listeners.values())
 
-    def hears(self, name: str) -> bool:
+    def is_listened_to(self, name: str) -> bool:
         """Return whether anyone listens to the event `name`."""
-        return any(not each.names or name in each.names for each in self._listeners.values())
+        return any(not listener.names or name in listener.names for listener in self._listeners.values())
 
     def on(self, name: str, handler: Handler, *, within: str | None = None) -> Callable[[], None]:
-        """Call `handler` with the data of every event `name` from now on; it may be a coroutine
-        function. `within` is the id of a run: then only what is below it is heard. Return a
-        function that ends it."""
+        """Call `handler`, which may be a coroutine function, with the data of every future event `name`. `within` is
+        the id of a run and limits the events to runs below it. Return a function that removes the handler."""
         return self._add(frozenset({name}), within, lambda event: self._call(handler, event))
 
     def stream(self, *names: str, within: str | None = None) -> Stream:
-        """The events of these names, or all, as an async iterator from now on."""
+        """Return an async iterator over the future events with these names, or over all events."""
         stream = Stream()
         stream.end = self._add(frozenset(names), within, stream.push)
         return stream
 
     def emit(self, name: str, data: Data, *, above: tuple[str, ...] = (), nested: bool = False) -> None:
-        """Tell everyone who listens. `above` are the runs above the one it is about, the
-        nearest first; `nested` that it was started by a sub-agent. Events between programs
-        have neither."""
+        """Deliver an event. `above` are the runs above the event's run, the nearest first; `nested`: a sub-agent has
+        started the run. Events between programs have neither."""
         event = BusEvent(name, data)
         for listener in list(self._listeners.values()):
             if listener.wants(name, above, nested):
                 listener.take(event)
 
     def _add(self, names: frozenset[str], within: str | None, take: Callable[[BusEvent], None]) -> Callable[[], None]:
-        self._numbers += 1
-        number = self._numbers
-        self._listeners[number] = _Listener(names, within, take)
-        self._listened()
+        self._next_key += 1
+        key = self._next_key
+        self._listeners[key] = _Listener(names, within, take)
+        self._listener_added()
 
-        def leave() -> None:
-            self._listeners.pop(number, None)
+        def remove() -> None:
+            self._listeners.pop(key, None)
 
-        return leave
+        return remove
 
     def _call(self, handler: Handler, event: BusEvent) -> None:
         try:
             result = handler(event.data)
             if asyncio.iscoroutine(result):
                 self.spawn(result, event.name)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is not the run's fault
+        except Exception as error:  # noqa: BLE001 - a handler must not affect the run
             _report(event.name, error)
 
     def spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:
-        """Let a handler's work go on by itself."""
+        """Run a handler's coroutine as a task, and report its failure."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
 
@@ -129,7 +127,7 @@ class EventBus:
 
 
 class Stream(EventQueue[BusEvent]):
-    """Events of the bus in order, none left out, until `close` or the end of an `async with`."""
+    """All events of the bus in order, until `close` or the end of an `async with`."""
 
     def __init__(self) -> None:
         super().__init__()

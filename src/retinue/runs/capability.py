@@ -1,12 +1,12 @@
-"""The seam between runs and what they can optionally do.
+"""The interface between runs and their optional capabilities.
 
-A capability (hooks, MCP servers, memory, …) is a folder under `capabilities/` with everything it needs. Runs know
-none of them: they call the methods of `Capability` at fixed moments, in one of the three orders of `Capabilities`. A
-capability overrides what it needs. It keeps its state for one run by type: `plan.put(memory)` while the run is
-planned, `node.get(Audit)` while it works. A run that does not use a capability loads no more than its `__init__`.
+A capability (hooks, MCP servers, memory, …) is a folder under `capabilities/`. Runs import none of them: they call the
+methods of `Capability` at fixed moments, in one of the three orders of `Capabilities`. A capability overrides the
+methods it needs. Its state for one run is stored by type: `plan.put(memory)` while the run is planned,
+`node.get(Audit)` while it works. A run that does not use a capability loads only its `__init__`.
 
-What single capabilities do for others is a service: a class with a default for a project without the capability.
-`project.part(Rules)` returns the capability's own, where the project has it. So neither side imports the other.
+A service is something that one capability does for others: a class with a default for projects without the capability.
+`project.part(Rules)` returns the capability's implementation or the default. So neither side imports the other.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ if TYPE_CHECKING:
 
 
 class RunPart(Struct, frozen=True):
-    """What a capability does in one attempt of a run. A field that is left out costs the run nothing."""
+    """The functions of a capability in one attempt of a run. A missing function costs the run nothing."""
 
     context: Callable[[ToolContext], ToolContext] | None = None
     """Returns the context in which the run's tools work, in the order `plan`."""
     wrap: Callable[[Wrap], Wrap] | None = None
-    """Puts something around each tool, outside of what was put around it before, in the order `wrap`."""
+    """Wraps each tool, outside of earlier wrappers, in the order `wrap`."""
     connect: Callable[[tuple[Tool, ...], Wrap], None] | None = None
-    """Takes notice of the wrapped tools, and of how tools that come later are wrapped."""
+    """Receives the wrapped tools, and the wrapper of later tools."""
     late_tools: Callable[[], tuple[Tool, ...]] | None = None
-    """Returns the tools that came since the launch; the loop asks before each request."""
+    """Returns the tools that were added since the launch. The loop calls it before each request."""
     introduce: Callable[[str], str] | None = None
-    """Returns the run's first prompt with what must stand before it."""
+    """Returns the run's first prompt with a text before it."""
     request_headers: Callable[[], Mapping[str, str]] | None = None
-    """Returns further headers of a request; the loop asks before each one."""
+    """Returns additional headers. The loop calls it before each request."""
     observe: Callable[[Body], None] | None = None
-    """Takes notice of each event of the run. It does little: there are many events."""
+    """Receives each event of the run. It must be quick, because there are many events."""
     watch: Callable[[Body], Awaitable[None]] | None = None
-    """Acts on each event of the run while the loop waits for it."""
+    """Acts on each event of the run while the loop waits."""
     before_end: Callable[[], Awaitable[str | None]] | None = None
-    """Returns an instruction to go on, or None; the loop asks when it would end well."""
+    """Returns an instruction to continue, or None. The loop calls it before a successful end."""
     before_compact: Callable[[str], Awaitable[str | None]] | None = None
-    """Returns an objection, or None; the loop asks before it shortens the conversation."""
+    """Returns an objection, or None. The loop calls it before it shortens the conversation."""
     close: Callable[[Run], Awaitable[None]] | None = None
-    """Releases what was opened for the run. Called after `finish`, however the run ended, last opened first."""
+    """Releases the resources of the run. Called after `finish`, however the run ended, last opened first."""
 
 
 class Capability:
-    """One thing a run can optionally do. Every method does nothing until a capability overrides it."""
+    """An optional ability of runs. Every method does nothing until a capability overrides it."""
 
     # The project
 
@@ -71,24 +71,24 @@ class Capability:
         return {}
 
     def unavailable_tools(self, project: Project) -> Mapping[str, str]:
-        """Return the tools that cannot work on this machine, each with the reason as a sentence for a model."""
+        """Return the tools that cannot work on this machine, each with the reason in a sentence for a model."""
         return {}
 
     def trust_subjects(self, project: Project) -> Sequence[TrustSubject]:
-        """Return the files of the project that would bring something of this capability."""
+        """Return the files of the project that define something for this capability and need consent."""
         return ()
 
     def prompt_commands(self, project: Project) -> Sequence[PromptCommand]:
-        """Return what a person can say as `/name`."""
+        """Return the commands that a person can type as `/name`."""
         return ()
 
     async def expand_prompt(self, prompt: PersonPrompt, project: Project) -> None:
-        """Add what the person's words stand for: the text of a command, a skill or a file that they name."""
+        """Add the text of the commands, skills or files that the person's prompt names."""
 
     # The plan: from a request to everything a run needs
 
     async def restrict(self, plan: LaunchPlan) -> None:
-        """Take away what the run must not have, before anything is looked up."""
+        """Restrict the run's rights before anything else is planned."""
 
     async def offer(self, plan: LaunchPlan) -> None:
         """Add candidates to `plan.available`, from which the run's tools are selected."""
@@ -100,23 +100,23 @@ class Capability:
         """Add to the system prompt by `plan.tell(...)`."""
 
     async def admit(self, plan: LaunchPlan) -> None:
-        """Object to the run before it is recorded, by raising an error, or change its task."""
+        """Reject the run by raising an error before it is recorded, or change its task."""
 
     # The run
 
     async def running(self, node: Run, *, resumed: bool) -> RunPart | None:
-        """Return the part that this capability takes in the run, or None. Called when the first events of the run are
-        written and nothing has been asked of the model. `RunPart.close` releases what is opened here."""
+        """Return this capability's functions in the run, or None. Called after the first events of the run are written
+        and before the first request. `RunPart.close` releases resources that are opened here."""
         return None
 
     async def finish(self, node: Run, outcome: Outcome) -> Outcome:
-        """Return the outcome with what this capability adds to it. Also called for a run that never began."""
+        """Return the outcome with the additions of this capability. Also called for a run that never began."""
         return outcome
 
 
 class Capabilities(Struct, frozen=True):
-    """All capabilities of a project, and what makes its services. `plan` is the order of everything but wrapping and
-    finishing; `wrap` lists what is put around tools from the inside out; `finish` is the order at a run's end."""
+    """All capabilities of a project, and the factories of its services. `wrap` is the order of wrappers from the inside
+    out, `finish` the order at a run's end, and `plan` that of all other calls."""
 
     plan: tuple[Capability, ...] = ()
     wrap: tuple[Capability, ...] = ()
@@ -125,21 +125,21 @@ class Capabilities(Struct, frozen=True):
 
 
 Download = Callable[[str, int, Callable[[str], str | None]], Awaitable["Fetched"]]
-"""Fetches a URL, at most so many bytes, from hosts for which the function returns no objection."""
+"""Fetches a URL up to a number of bytes. The function returns an objection to a host, or None."""
 
 
 class Service:
-    """Something that a capability does for others, once per project."""
+    """A service of a capability to others, one object per project."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
 
 
 class Rules(Service):
-    """The permission rules of a project where no run is."""
+    """The permission rules of a project outside of runs."""
 
     def denied_agents(self) -> frozenset[str]:
-        """Return the agents, in small letters, that no run may start: models are not told of them."""
+        """Return the lower-case names of agents that no run may start; models are not told about them."""
         return frozenset()
 
     def permissions(self, grants: Sequence[str], mode: PermissionMode | None) -> PermissionPolicy | None:
@@ -151,28 +151,28 @@ class Servers(Service):
     """The MCP servers of a project."""
 
     def names(self) -> frozenset[str]:
-        """Return the names of those that are configured."""
+        """Return the names of the configured servers."""
         return frozenset()
 
 
 class Downloads(Service):
-    """The way of tools to the web."""
+    """Downloads for tools."""
 
     def function(self) -> Download | None:
-        """Return what fetches a URL behind the guard of the web, or None."""
+        """Return the function that fetches a URL with the checks of the web capability, or None."""
         return None
 
 
 class UnsavedWork(Service):
-    """Work of runs that exists in one place only."""
+    """Unsaved work of runs."""
 
     def runs(self) -> Sequence[str]:
-        """Return the runs whose work is not saved yet: what belongs to them must not be removed."""
+        """Return the ids of runs with unsaved work, whose data must not be removed."""
         return ()
 
 
 class Extensions(Service):
-    """What plugins add to a project. This one adds nothing; the capability `plugins` has the other."""
+    """The additions of plugins to a project. The default adds nothing; the capability `plugins` implements it."""
 
     @property
     def agents(self) -> tuple[tuple[str, Path], ...]:
@@ -186,7 +186,7 @@ class Extensions(Service):
 
     @property
     def has_code(self) -> bool:
-        """Whether a plugin has tools, whose names are known only when it is loaded."""
+        """Whether a plugin has tools, whose names are unknown until it is loaded."""
         return False
 
     @property
@@ -198,11 +198,11 @@ class Extensions(Service):
         return False
 
     def hooks(self) -> Sequence[ExtensionHooks]:
-        """Return the tables of hooks that may take effect."""
+        """Return the tables of hooks with consent."""
         return ()
 
     def servers(self) -> Sequence[tuple[str, Mapping[str, Any]]]:
-        """Return the tables of MCP servers that may be started, each with what brought it."""
+        """Return the tables of MCP servers with consent, each with its source."""
         return ()
 
     def with_servers(self, spec: AgentSpec) -> AgentSpec:
@@ -211,8 +211,8 @@ class Extensions(Service):
 
 
 class ExtensionHooks(Struct, frozen=True):
-    """A table of hooks as a file has it. `source` names what brought it, `folder` is the project that it belongs to,
-    and `variables` are put into the environment of what it starts."""
+    """A table of hooks in a file. `source` names where it comes from, `folder` is its project, and `variables` are set
+    in the environment of its programs."""
 
     table: Any
     source: str
@@ -221,15 +221,15 @@ class ExtensionHooks(Struct, frozen=True):
 
 
 class Schedules(Protocol):
-    """What starts agents of one supervisor at a time."""
+    """Starts the scheduled agents of one supervisor."""
 
     async def end(self) -> None:
-        """Start none any more."""
+        """Start no more agents."""
 
 
 class Scheduling(Service):
-    """The calls by which agents schedule others."""
+    """Executes the calls with which agents schedule others."""
 
     async def schedule(self, node: Run, call: SpawnCall) -> Scheduled | Refusal:
-        """Carry out such a call of the run `node`."""
+        """Execute such a call of the run `node`."""
         return Refusal(code="UNSUPPORTED", message="Nothing is scheduled here: leave out `schedule`.")

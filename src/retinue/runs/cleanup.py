@@ -1,13 +1,13 @@
-"""What dead processes and old runs leave behind: commands that still work, and events.
+"""Cleaning up after dead processes and old runs: commands that still run, and events.
 
-A command belongs to the call that started it. When the process of that call was killed, nobody waits for the command
-and its run has been told that its effect is unknown: it must not change things beside the process that resumes the run.
-Commands carry their run's id in their environment; where that cannot be read (systems other than Linux) they end by
-themselves.
+A command belongs to the call that started it. If the process of that call was killed, nobody waits for the command, and
+its run is told that the effect is unknown. So the command must not change anything while another process resumes the
+run. Commands have their run's id in their environment. Where that cannot be read (systems other than Linux), they are
+not ended.
 
-When a process ends, at most once a day, it removes the events of trees of runs in which nothing has happened for
-`log.keepDays`; `retinue runs prune --events` does the same when told, and gives the space back. A tree goes as a whole,
-and never while one of its runs is at work or has work that is not saved yet.
+At its end, but at most once a day, a process removes the events of trees of runs in which nothing has happened for
+`log.keepDays`. `retinue runs prune --events` does the same on request, and releases the space. A tree is removed as a
+whole, and never while one of its runs is at work or has unsaved work.
 """
 
 from __future__ import annotations
@@ -33,51 +33,50 @@ if TYPE_CHECKING:
     from retinue.runs.project import Project
 
 
-_PASSES = 20
-"""Something may fork while it is being killed: it is looked again until nothing is found."""
+_MAX_KILL_PASSES = 20
+"""A process may fork while it is being killed, so the search is repeated until nothing is found."""
 
 
 def end_leftovers(reader: LogReader) -> tuple[str, ...]:
-    """Kill every process of a run in this log that no live process runs. Return a note for each
-    such run, with what it had left."""
-    left: dict[str, dict[str, None]] = {}
-    for _ in range(_PASSES):
-        found = _of_dead_runs(reader)
-        for pid, (run_id, command) in found.items():
-            left.setdefault(run_id, {})[command] = None
+    """Kill the commands of dead processes of this log. Return a note with the commands of each run."""
+    commands: dict[str, dict[str, None]] = {}
+    for _ in range(_MAX_KILL_PASSES):
+        processes = _find_leftovers(reader)
+        for pid, (run_id, command) in processes.items():
+            commands.setdefault(run_id, {})[command] = None
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
-        if not found:
+        if not processes:
             break
     return tuple(
-        f"ended what run {run_id} had left running when its process died: {'; '.join(commands)}"
-        for run_id, commands in left.items()
+        f"ended commands of run {run_id} that were running when its process died: {'; '.join(lines)}"
+        for run_id, lines in commands.items()
     )
 
 
-def living_commands(reader: LogReader) -> dict[str, list[str]]:
-    """What commands of dead processes still do, by the run that started them. Ends nothing."""
-    living: dict[str, list[str]] = {}
-    for pid, (run_id, command) in sorted(_of_dead_runs(reader).items()):
-        living.setdefault(run_id, []).append(f"{command} (process {pid})")
-    return living
+def find_commands(reader: LogReader) -> dict[str, list[str]]:
+    """Return the running commands of dead processes, by the run that started them."""
+    commands: dict[str, list[str]] = {}
+    for pid, (run_id, command) in sorted(_find_leftovers(reader).items()):
+        commands.setdefault(run_id, []).append(f"{command} (process {pid})")
+    return commands
 
 
-def _of_dead_runs(reader: LogReader) -> dict[int, tuple[str, str]]:
-    """Process numbers with run and command line. The log is asked after the look at the
-    processes: what a run starts that someone takes up in between is not among them."""
-    seen = processes_by_run()
-    over = {run_id for run_id in set().union(*seen.values()) if _is_over(reader, run_id)}
-    found: dict[int, tuple[str, str]] = {}
-    for pid, runs in seen.items():
+def _find_leftovers(reader: LogReader) -> dict[int, tuple[str, str]]:
+    """Return run and command line of each such process, by process id. The log is read after the processes, so that
+    commands of a run that is resumed in between are left out."""
+    processes = processes_by_run()
+    over = {run_id for run_id in set().union(*processes.values()) if _is_over(reader, run_id)}
+    leftovers: dict[int, tuple[str, str]] = {}
+    for pid, runs in processes.items():
         dead = sorted(runs & over)
         if dead:
-            found[pid] = (dead[0], describe(pid))
-    return found
+            leftovers[pid] = (dead[0], describe(pid))
+    return leftovers
 
 
 def _is_over(reader: LogReader, run_id: str) -> bool:
-    """Runs of other projects are none of ours."""
+    """Return whether a run of this project is not live; False for runs of other projects."""
     try:
         row = reader.run(run_id)
     except RetinueError:
@@ -85,16 +84,16 @@ def _is_over(reader: LogReader, run_id: str) -> bool:
     return row.id == run_id and row.state not in LIVE
 
 
-DAY = 24 * 3600.0
+DAY_SECONDS = 24 * 3600.0
 
 
 def is_due_today(mark: Path) -> bool:
-    """Return whether a daily task whose last time `mark` keeps is to be done."""
-    return not mark.exists() or time.time() - mark.stat().st_mtime >= DAY
+    """Return whether a daily task is due. The file `mark` was changed when it was done last."""
+    return not mark.exists() or time.time() - mark.stat().st_mtime >= DAY_SECONDS
 
 
-def open_runs_of(project: Project) -> set[str]:
-    """Return the runs whose work is not saved yet."""
+def unsaved_runs(project: Project) -> set[str]:
+    """Return the ids of runs with unsaved work."""
     return set(project.part(UnsavedWork).runs())
 
 
@@ -106,28 +105,27 @@ async def tidy_log(project: Project) -> None:
         return
     with suppress(RetinueError, OSError):
         mark.touch()
-        open_runs = open_runs_of(project)
-        await asyncio.to_thread(prune_log, project.state, time.time() - days * DAY, open_runs, shrink=False)
+        unsaved = unsaved_runs(project)
+        await asyncio.to_thread(prune_log, project.state, time.time() - days * DAY_SECONDS, unsaved, shrink=False)
 
 
 def prune_log(
-    state: Path, before: float, open_runs: Collection[str], *, shrink: bool = True, dry_run: bool = False
+    state: Path, before: float, unsaved: Collection[str], *, shrink: bool = True, dry_run: bool = False
 ) -> PrunedEvents:
-    """Remove the events of runs whose trees have been still since `before`. Raise StateError."""
+    """Remove the events of trees in which nothing has happened since `before`. Raise StateError."""
     with LogReader.open(state) as reader:
-        rows = find_expired(reader.list_runs(), open_runs, before)
+        rows = find_expired(reader.list_runs(), unsaved, before)
         ids = prunable(reader, [row.id for row in rows])
     if dry_run or not ids:
         return PrunedEvents(len(ids), 0)
     return prune_events(state, ids, shrink=shrink)
 
 
-def find_expired(rows: Iterable[RunState], open_runs: Collection[str], before: float) -> list[RunState]:
-    """Return the runs of trees in which nothing has happened since `before`. `open_runs` are those whose work is
-    not saved yet: their trees are kept."""
-    every = list(rows)
-    fresh: set[str] = set()
-    for row in every:
-        if row.state in LIVE or row.updated_at >= before or row.id in open_runs:
-            fresh.add(row.root_id)
-    return [row for row in every if row.root_id not in fresh]
+def find_expired(rows: Iterable[RunState], unsaved: Collection[str], before: float) -> list[RunState]:
+    """Return the runs of trees in which nothing has happened since `before`. Trees with a run in `unsaved` are kept."""
+    runs = list(rows)
+    kept_roots: set[str] = set()
+    for run in runs:
+        if run.state in LIVE or run.updated_at >= before or run.id in unsaved:
+            kept_roots.add(run.root_id)
+    return [run for run in runs if run.root_id not in kept_roots]

@@ -1,7 +1,7 @@
-"""One run's way to other runs: `Delegation` for the tools of that run.
+"""Delegation: the tools of a run start, read and control its children through this module.
 
-Everything a model may ask passes through here, so that ownership, depth, budget and the file's
-word are checked in one place. What it gets wrong comes back as a Refusal it can act on.
+All requests of a model pass through it, so that ownership, depth, budget and the rules of the agent's file are checked
+in one place. A mistake of the model is returned as a Refusal that names the correction.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from retinue.log.query import LogReader
     from retinue.runs.supervisor import Supervisor
 
-POLL_SECONDS = 0.25
-SHORTEST_PREFIX = 4
+CHILD_POLL_SECONDS = 0.25
+MIN_ID_PREFIX_CHARACTERS = 4
 SWITCHED_OFF = "Subagents are switched off in the settings. Do the task yourself."
-MOST_LISTED = 100
-_FINAL = frozenset({OverBudgetError.code, SpawnDeniedError.code})
+MAX_LISTED_CHILDREN = 100
+_FINAL_REFUSALS = frozenset({OverBudgetError.code, SpawnDeniedError.code})
 """Refusals after which the same call must not be made again."""
 
 
 class Delegate:
-    """Bound to the run `run_id` of `supervisor`; made before the run exists, used while it does."""
+    """The delegation of the run `run_id`. It is created before the run, and used while the run is live."""
 
     def __init__(self, supervisor: Supervisor, run_id: str) -> None:
         self._supervisor = supervisor
@@ -49,11 +49,11 @@ class Delegate:
 
     @cached_property
     def _fan_out(self) -> FanOut:
-        """Count the agents this run starts, so that very many of them need consent."""
+        """Counts the agents that this run starts; very many of them need consent."""
         supervisor = self._supervisor
         return FanOut(
             free_agents(supervisor.settings, can_ask=self._project.can_ask),
-            lambda wanted: quote(wanted, self._reader, at_once=supervisor.queue.limit),
+            lambda agents: quote(agents, self._reader, at_once=supervisor.queue.limit),
             ask=(lambda quote: ask_quote(self._me, quote)) if self._project.can_ask else None,
             clock=supervisor.clock,
         )
@@ -63,64 +63,64 @@ class Delegate:
         return self._supervisor.members[self._run_id]
 
     async def spawn(self, call: SpawnCall) -> ActiveRun | Refusal:
-        whole = self._supervisor.retry_calls.take(call)
-        if isinstance(whole, Refusal):
-            return whole
-        if whole.resume:
-            return await self._resume(whole)
+        complete = self._supervisor.retry_calls.take(call)
+        if isinstance(complete, Refusal):
+            return complete
+        if complete.resume:
+            return await self._resume(complete)
         self._supervisor.notice_settings()
-        refusal = self._premature(whole)
+        refusal = self._check(complete)
         if refusal is not None:
             return refusal
-        found = resolve_type(
-            whole.agent,
+        resolved = resolve_type(
+            complete.agent,
             self._project.catalog(),
             self._supervisor.settings,
-            vocabulary=whole.vocabulary,
+            vocabulary=complete.vocabulary,
             strict=self._me.depth > 0,
             allowed=startable_types(self._me.launch.request.spec),
         )
-        if isinstance(found, Refusal):
-            return self._stashed(found, whole)
-        call, ignored = merge(found.spec, whole, self._supervisor.settings)
-        notes = tuple(filter(None, (found.note, *(f"ignored: {option}" for option in ignored))))
+        if isinstance(resolved, Refusal):
+            return self._with_retry(resolved, complete)
+        call, ignored = merge(resolved.spec, complete, self._supervisor.settings)
+        notes = tuple(filter(None, (resolved.note, *(f"ignored: {option}" for option in ignored))))
         if call.inherit_context:
             await self._project.log.flush()
             context = inherited_context(self._reader.conversation(self._run_id).messages)
             call = replace(call, prompt=f"{context}{call.prompt}")
-        request = await request_of_call(found.spec, call, self._project, self._me)
+        request = await request_of_call(resolved.spec, call, self._project, self._me)
         try:
-            unasked = None if self._fan_out.take() else await self._consent(request, whole.call_id)
-            if unasked is not None:
-                return Refusal(code="FAN_OUT", message=unasked)
+            objection = None if self._fan_out.take() else await self._ask_consent(request, complete.call_id)
+            if objection is not None:
+                return Refusal(code="FAN_OUT", message=objection)
             child = await self._supervisor.start(
                 request,
                 parent=self._me,
-                description=self._project.redactor(whole.description) or found.spec.name,
+                description=self._project.redactor(complete.description) or resolved.spec.name,
                 background=bool(call.background),
-                name=whole.name,
-                call_id=whole.call_id,
-                join=whole.join,
+                name=complete.name,
+                call_id=complete.call_id,
+                join=complete.join,
                 notes=notes,
             )
         except RetinueError as error:
-            return self._stashed(Refusal(code=error.code, message=str(error)), whole)
-        self._supervisor.retry_calls.drop(whole.retry)
-        return await self._until_done(child, whole)
+            return self._with_retry(Refusal(code=error.code, message=str(error)), complete)
+        self._supervisor.retry_calls.drop(complete.retry)
+        return await self._until_done(child, complete)
 
-    async def _consent(self, request: RunRequest, call_id: str | None) -> str | None:
-        """Why the agent must not be started; None when it may. Raise UnknownModelError."""
+    async def _ask_consent(self, request: RunRequest, call_id: str | None) -> str | None:
+        """Return why the agent must not be started; None if it may. Raise UnknownModelError."""
         me = self._me
         model = (await choose_model(request, self._project, [], me)).info
         with me.controls.waiting(call_id):
             return await self._fan_out.admit(QuotedAgent(request.spec.name, model))
 
     async def schedule(self, call: SpawnCall) -> Scheduled | Refusal:
-        whole = self._supervisor.retry_calls.take(call)
-        if isinstance(whole, Refusal):
-            return whole
-        found = await self._project.part(Scheduling).schedule(self._me, whole)
-        return self._stashed(found, whole) if isinstance(found, Refusal) else found
+        complete = self._supervisor.retry_calls.take(call)
+        if isinstance(complete, Refusal):
+            return complete
+        scheduled = await self._project.part(Scheduling).schedule(self._me, complete)
+        return self._with_retry(scheduled, complete) if isinstance(scheduled, Refusal) else scheduled
 
     async def _resume(self, call: SpawnCall) -> ActiveRun | Refusal:
         child = self._own(call.resume or "")
@@ -137,7 +137,7 @@ class Delegate:
                 message=f'Agent "{child.id}" was stopped by the user and is not resumed by another agent.',
             )
         try:
-            again = await self._supervisor.resume(
+            resumed = await self._supervisor.resume(
                 child.id,
                 call.prompt,
                 budget=call.budget,
@@ -148,22 +148,22 @@ class Delegate:
             )
         except RetinueError as error:
             return Refusal(code=error.code, message=str(error))
-        self._project.log.append(self._me.place, ChildResumed(again.id))
-        return await self._until_done(again, call)
+        self._project.log.append(self._me.place, ChildResumed(resumed.id))
+        return await self._until_done(resumed, call)
 
     def _in_background(self, child: Run | ActiveRun, call: SpawnCall) -> bool:
-        """Whether a resumed run works there: as for one that is started, its file has the say."""
+        """Return whether a resumed run works in the background. As for a new run, its file takes precedence."""
         if isinstance(child, Run):
             of_file = child.launch.request.spec.background
         else:
             first = self._reader.created(child.id)
             of_file = first.spec.get("background") if first is not None else None
         by_default = self._supervisor.settings.background_by_default
-        return next((said for said in (of_file, call.background) if said is not None), by_default)
+        return next((choice for choice in (of_file, call.background) if choice is not None), by_default)
 
     async def _until_done(self, child: Run, call: SpawnCall) -> ActiveRun:
-        """A foreground run is waited for; cancelling the wait stops it, and lasts until it has
-        stopped. Moving it to the background ends the wait."""
+        """Wait for a foreground run, until it has ended or was moved to the background. Cancelling the wait stops the
+        run, and takes until it has stopped."""
         if child.state.background:
             return child.snapshot()
         with self._me.controls.waiting(call.call_id):
@@ -180,7 +180,7 @@ class Delegate:
 
     def view(self, agent_id: str) -> ActiveRun | Refusal:
         child = self._own(agent_id)
-        return child if isinstance(child, Refusal) else self._seen(child)
+        return child if isinstance(child, Refusal) else self._snapshot(child)
 
     async def wait(self, agent_id: str, seconds: float, call_id: str | None = None) -> Waited | Refusal:
         child = self._own(agent_id)
@@ -189,28 +189,28 @@ class Delegate:
         me, clock = self._me, self._supervisor.clock
         deadline = clock.monotonic() + seconds
         with me.controls.waiting(call_id):
-            ended = asyncio.ensure_future(self._end_of(child))
+            ended = asyncio.ensure_future(self._wait_end(child))
             try:
                 while not ended.done():
                     if me.controls.pending_steer:
-                        return Waited(run=self._seen(child), end="pending_message")
-                    left = deadline - clock.monotonic()
-                    if left <= 0:
-                        return Waited(run=self._seen(child), end="timeout")
-                    nap = asyncio.ensure_future(clock.sleep(min(left, POLL_SECONDS)))
-                    await asyncio.wait({ended, nap}, return_when=asyncio.FIRST_COMPLETED)
-                    nap.cancel()
+                        return Waited(run=self._snapshot(child), end="pending_message")
+                    remaining = deadline - clock.monotonic()
+                    if remaining <= 0:
+                        return Waited(run=self._snapshot(child), end="timeout")
+                    pause = asyncio.ensure_future(clock.sleep(min(remaining, CHILD_POLL_SECONDS)))
+                    await asyncio.wait({ended, pause}, return_when=asyncio.FIRST_COMPLETED)
+                    pause.cancel()
             finally:
                 ended.cancel()
-        return Waited(run=self._seen(child), end="completed")
+        return Waited(run=self._snapshot(child), end="completed")
 
-    async def _end_of(self, child: Run | ActiveRun) -> None:
-        """Return when it is over, wherever it runs."""
+    async def _wait_end(self, child: Run | ActiveRun) -> None:
+        """Wait until a child has ended, in whatever process it runs."""
         if isinstance(child, Run):
             await child.wait_settled()
             return
         while self._reader.run(child.id).state in LIVE:
-            await self._supervisor.clock.sleep(POLL_SECONDS)
+            await self._supervisor.clock.sleep(CHILD_POLL_SECONDS)
 
     def consume(self, agent_id: str, call_id: str | None = None) -> None:
         child = self._own(agent_id)
@@ -219,17 +219,17 @@ class Delegate:
         try:
             self._project.log.append(self._me.place, ResultRead(child.id, call_id))
         except StateError:
-            # This run is over or cannot be recorded: it has not read anything.
+            # This run is over or cannot be recorded, so it has not read the result.
             return
         if isinstance(child, Run):
-            self._supervisor.room(self._me).consumed(child)
+            self._supervisor.notifications_of(self._me).consumed(child)
 
     def steer(self, agent_id: str, message: str) -> ActiveRun | Refusal:
         child = self._own(agent_id)
         if isinstance(child, Refusal):
             return child
         if not isinstance(child, Run) or not self._supervisor.steer(child, message):
-            advice = "Resume it to go on with it."
+            advice = "Resume it to continue."
             if _was_stopped_by_person(child):
                 advice = "The user stopped it: leave it, and tell the user what is missing."
             message = f'Agent "{child.id}" is not running ({child.status}): the message was not delivered. {advice}'
@@ -237,10 +237,10 @@ class Delegate:
         return child.snapshot()
 
     def children(self) -> tuple[ActiveRun, ...]:
-        here = [child.snapshot() for child in reversed(self._me.children) if child.id not in self._me.cleared]
-        known = {child.id for child in self._me.children} | self._me.cleared
-        older = children(self._reader, self._run_id, MOST_LISTED, without=known)
-        return (*here, *older)
+        present = [child.snapshot() for child in reversed(self._me.children) if child.id not in self._me.cleared]
+        excluded = {child.id for child in self._me.children} | self._me.cleared
+        older = children(self._reader, self._run_id, MAX_LISTED_CHILDREN, without=excluded)
+        return (*present, *older)
 
     def clear(self, agent_ids: tuple[str, ...], older_than_minutes: float, include_errors: bool) -> tuple[str, ...]:
         now = self._supervisor.clock.now()
@@ -267,55 +267,55 @@ class Delegate:
     def _reader(self) -> LogReader:
         return self._project.log.reader
 
-    def _seen(self, child: Run | ActiveRun) -> ActiveRun:
+    def _snapshot(self, child: Run | ActiveRun) -> ActiveRun:
         if isinstance(child, Run):
             return child.snapshot()
         return past_run(self._reader, self._reader.run(child.id))
 
     def _own(self, agent_id: str) -> Run | ActiveRun | Refusal:
-        """The child that an id, a beginning of one or a name means; nobody else's runs exist
-        here. Children of earlier processes are found in the log."""
-        wanted = agent_id.strip().removeprefix("@")
-        mine, meant = self._me.children, self._supervisor.members.get(wanted)
-        if meant is not None and meant.parent is self._me and wanted not in self._me.cleared:
-            return meant
+        """Return the child with an id, the beginning of an id, or a name. Only own children are found; those of earlier
+        processes are read from the log."""
+        key = agent_id.strip().removeprefix("@")
+        mine, member = self._me.children, self._supervisor.members.get(key)
+        if member is not None and member.parent is self._me and key not in self._me.cleared:
+            return member
         for child in mine:
-            if wanted in (child.id, child.state.name):
+            if key in (child.id, child.state.name):
                 return child
-        alike = [child for child in mine if len(wanted) >= SHORTEST_PREFIX and child.id.startswith(wanted)]
-        if len(alike) == 1:
-            return alike[0]
-        found = find_child(self._reader, self._run_id, wanted, SHORTEST_PREFIX) if wanted and not alike else None
-        if found is not None and found.id not in self._me.cleared:
-            return found
-        known = ", ".join(f"{child.id} ({child.state.description})" for child in mine if child.live) or "none"
-        if alike:
-            message = f'"{wanted}" could be any of {", ".join(child.id for child in alike)}.'
-        else:
-            message = f'Agent not found: "{wanted}". It may have been cleaned up. Running agents: {known}.'
+        matches = [child for child in mine if len(key) >= MIN_ID_PREFIX_CHARACTERS and child.id.startswith(key)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            message = f'"{key}" could be any of {", ".join(child.id for child in matches)}.'
+            return Refusal(code="AGENT_NOT_FOUND", message=message)
+        past = find_child(self._reader, self._run_id, key, MIN_ID_PREFIX_CHARACTERS) if key else None
+        if past is not None and past.id not in self._me.cleared:
+            return past
+        running = ", ".join(f"{child.id} ({child.state.description})" for child in mine if child.live) or "none"
+        message = f'Agent not found: "{key}". It may have been cleaned up. Running agents: {running}.'
         return Refusal(code="AGENT_NOT_FOUND", message=message)
 
-    def _premature(self, call: SpawnCall) -> Refusal | None:
+    def _check(self, call: SpawnCall) -> Refusal | None:
         settings, depth = self._supervisor.settings, self._me.depth + 1
         if depth > settings.max_subagent_depth:
             message = (
                 f"Agents may be nested {settings.max_subagent_depth} deep at most; this one would be number {depth}."
             )
             return Refusal(code="SUBAGENT_DEPTH_EXCEEDED", message=message)
-        # Someone may have switched them off since this run was offered the tool.
+        # They may have been switched off after this run was offered the tool.
         if not settings.subagents_enabled:
             return Refusal(code="SUBAGENTS_DISABLED", message=SWITCHED_OFF)
         if not call.prompt.strip():
             return Refusal(code="INVALID_INPUT", message="Missing required argument: prompt.")
         return None
 
-    def _stashed(self, refusal: Refusal, call: SpawnCall) -> Refusal:
-        """Keep the call, so that the model corrects one field instead of writing it all again;
-        not where nothing that it could correct would help."""
-        if refusal.code in _FINAL:
+    def _with_retry(self, refusal: Refusal, call: SpawnCall) -> Refusal:
+        """Store the call, and return the refusal with its handle, so that the model need only correct one field. A call
+        that no correction would help is not stored."""
+        if refusal.code in _FINAL_REFUSALS:
             return refusal
-        kept = replace(call, isolation=None) if call.isolation == "worktree" else call
-        return replace(refusal, retry=self._supervisor.retry_calls.keep(kept))
+        stored = replace(call, isolation=None) if call.isolation == "worktree" else call
+        return replace(refusal, retry=self._supervisor.retry_calls.keep(stored))
 
 
 def _was_stopped_by_person(child: Run | ActiveRun) -> bool:

@@ -1,4 +1,4 @@
-"""From the log's events to those of the bus: names, fields and the moment of each."""
+"""Publishes events of the log on the bus, with the names and fields of pi-subagents."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ if TYPE_CHECKING:
     from retinue.settings.table import Settings
 
 _ANNOUNCED = (RunCreated, RunStarted, RunResumed, Compacted, RunEnded)
-SETTINGS_SECONDS = 1.0
-"""Between two looks at the files of the settings."""
+SETTINGS_POLL_SECONDS = 1.0
 _SECRET_SETTINGS = frozenset({"providers"})
 
 
 class EventBridge:
-    """What other programs hear of one supervisor and may ask of it: made when first used. A main
-    agent is no sub-agent: only what is started below it, or without one, is announced."""
+    """The event bus and the remote calls of one supervisor, created on first use. A main agent is not a sub-agent: only
+    runs below it, or without one, are announced."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self.bus = EventBus(self._listened)
+        self.bus = EventBus(self._follow_log)
         self.rpc = Rpc(supervisor, self.bus)
         self._subscription: Subscription | None = None
         self._task: asyncio.Task[None] | None = None
@@ -39,14 +38,14 @@ class EventBridge:
             self.open()
 
     def open(self) -> None:
-        """The supervisor has begun: programs may call, and hear that they may."""
+        """Accept calls of programs, and announce that to them, once the supervisor is open."""
         self.rpc.open()
-        self._listened()
+        self._follow_log()
         self.bus.emit("subagents:settings_loaded", {"settings": settings_data(self._supervisor.settings)})
         self.bus.emit("subagents:ready", {})
 
     async def close(self) -> None:
-        """Bring what the log has, and end. After the log is closed nothing more comes."""
+        """Publish the remaining events of the log, and end."""
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None and self._subscription is not None:
@@ -67,24 +66,24 @@ class EventBridge:
         data = {"settings": settings_data(self._supervisor.settings), "persisted": persisted}
         self.bus.emit("subagents:settings_changed", data)
 
-    def _listened(self) -> None:
-        """The log is followed from the first listener on that is not our own."""
-        if self._task is None and self._supervisor.opened and self.bus.heard:
+    def _follow_log(self) -> None:
+        """Follow the log once there is a listener for its events."""
+        if self._task is None and self._supervisor.opened and self.bus.has_listeners:
             self._subscription = self._supervisor.project.log.subscribe()
             self._task = asyncio.create_task(self._follow(self._subscription), name="event bus")
         if self._timer is None and self._supervisor.opened:
-            self._await_settings()
+            self._schedule_settings_poll()
 
-    def _await_settings(self) -> None:
-        """Look at the settings files now and then while someone wants to hear of changes: a session in which nothing
-        runs would not notice what another process has set."""
+    def _schedule_settings_poll(self) -> None:
+        """Poll the settings files while anyone listens to changes: a session without runs would not notice changes by
+        other processes."""
         self._timer = None
-        if self.bus.hears("subagents:settings_changed"):
-            self._timer = self._supervisor.clock.call_later(SETTINGS_SECONDS, self._look)
+        if self.bus.is_listened_to("subagents:settings_changed"):
+            self._timer = self._supervisor.clock.call_later(SETTINGS_POLL_SECONDS, self._poll_settings)
 
-    def _look(self) -> None:
+    def _poll_settings(self) -> None:
         self._supervisor.notice_settings()
-        self._await_settings()
+        self._schedule_settings_poll()
 
     async def _follow(self, subscription: Subscription) -> None:
         async for event in subscription:
@@ -125,7 +124,7 @@ class EventBridge:
                 return "subagents:started", {}
 
     def _must_queue(self, node: Run) -> bool:
-        """Whether a run that is about to begin has to wait for a slot."""
+        """Return whether a run that is about to begin must wait for a slot."""
         queue = self._supervisor.queue
         if queue.position(node.id) is not None:
             return True
@@ -134,7 +133,7 @@ class EventBridge:
 
 
 def settings_data(settings: Settings) -> dict[str, Any]:
-    """All settings by their names in files, but for those that may hold a key."""
+    """Return all settings by their names in files, except those that may contain a key."""
     return {
         field.name: getattr(settings, field.attribute)
         for field in settings.table()
@@ -155,12 +154,12 @@ def _identity(node: Run) -> dict[str, Any]:
 
 
 def _above(node: Run) -> tuple[str, ...]:
-    """The ids of the runs above it, the nearest first."""
+    """Return the ids of the runs above a run, the nearest first."""
     ids = []
-    above = node.parent
-    while above is not None:
-        ids.append(above.id)
-        above = above.parent
+    ancestor = node.parent
+    while ancestor is not None:
+        ids.append(ancestor.id)
+        ancestor = ancestor.parent
     return tuple(ids)
 
 

@@ -1,11 +1,11 @@
-"""Consent before one run starts very many agents, and the estimate of their cost that a person is shown.
+"""Consent before one run starts very many agents, and the estimate of their cost.
 
-Up to `above` agents a run starts as it likes. Then the cost of the next ones is estimated and a person is asked once
-for all that are wanted in the same moment; yes covers those and as many again, no stands for the rest of the run. Where
-nobody can be asked, more are refused.
+A run may start a number of agents without consent. Then the cost of the next ones is estimated, and a person is asked
+once for all that are requested at the same time. A yes covers these and as many again; a no is valid for the rest of
+the run. If nobody can be asked, more agents are refused.
 
-The estimate comes from what earlier runs of the same agent used (any agent's, if it has none), at the prices of the
-model they are to use now. It is no limit: budgets are the limits.
+The estimate is the usage of earlier runs of the same agent (of any agent if there are none), at the prices of the model
+that the new agents use. It is not a limit; budgets are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,26 +24,24 @@ from retinue.errors import RetinueError
 from retinue.models.protocol import ModelInfo, priced
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from retinue.core.delegation import State
     from retinue.core.run_state import RunState
+    from retinue.log.query import LogReader
     from retinue.settings.table import Settings
 
 
-SAMPLES = 200
-"""How many earlier runs are looked at, newest first."""
+MAX_SAMPLES = 200
+"""The number of earlier runs from which the cost is estimated, newest first."""
 
 
 class QuotedAgent(NamedTuple):
-    """One agent that is to be started."""
+    """An agent to start."""
 
     agent: str
     model: ModelInfo
 
 
 class Estimate(Struct, frozen=True):
-    """`usd` is None where a price is not known: unknown is never free."""
+    """The expected usage of runs. `usd` is None if a price is unknown, which never means free."""
 
     tokens: int
     usd: float | None
@@ -58,100 +56,91 @@ class Estimate(Struct, frozen=True):
 
 
 class Quote(Struct, frozen=True):
-    """`median` is None while there is no earlier run to judge by; `samples` says how many there were."""
+    """The expected usage of several agents, also in words. `total` is None if no earlier run exists."""
 
     text: str
     agents: int
-    median: Estimate | None = None
-    samples: int = 0
+    total: Estimate | None = None
 
 
-class QuoteHistory(Protocol):
-    """The part of `retinue.log.query.Reader` that is needed."""
-
-    def list_runs(
-        self, *, states: Collection[State] | None = None, agent: str | None = None, limit: int | None = None
-    ) -> list[RunState]: ...
-
-
-def quote(wanted: Sequence[QuotedAgent], history: QuoteHistory, *, at_once: int = 1) -> Quote:
-    """For all of `wanted` together, of which `at_once` work at the same time."""
-    groups = Counter(wanted)
-    names = ", ".join(f"{count} × {each.agent} on {each.model.full_name}" for each, count in groups.items())
-    head = f"{len(wanted)} agents: {names}." if len(wanted) != 1 else f"1 agent: {names[4:]}."
-    median = Estimate(0, 0.0, 0.0)
+def quote(agents: Sequence[QuotedAgent], reader: LogReader, *, at_once: int = 1) -> Quote:
+    """Return the quote for all `agents` together, of which `at_once` work at the same time."""
+    groups = Counter(agents)
+    names = ", ".join(f"{count} × {quoted.agent} on {quoted.model.full_name}" for quoted, count in groups.items())
+    heading = f"{len(agents)} agents: {names}." if len(agents) != 1 else f"1 agent: {names[4:]}."
+    total = Estimate(0, 0.0, 0.0)
     samples = 0
-    for each, count in groups.items():
-        rows = _past(history, each.agent)
+    for quoted, count in groups.items():
+        rows = _sample_runs(reader, quoted.agent)
         if not rows:
-            return Quote(f"{head} What they will cost is not known: no agent has run here yet.", len(wanted))
+            return Quote(f"{heading} Their cost is unknown: no agent has run here yet.", len(agents))
         samples += len(rows)
         rounds = -(-count // max(at_once, 1))
-        median = median.plus(_median(rows, each.model).times(count, rounds))
-    text = f"{head} {_words(median)}, judged by {samples} earlier run{'s' if samples != 1 else ''}."
-    return Quote(text, len(wanted), median, samples)
+        total = total.plus(_median(rows, quoted.model).times(count, rounds))
+    text = f"{heading} {_describe(total)}, estimated from {samples} earlier run{'s' if samples != 1 else ''}."
+    return Quote(text, len(agents), total)
 
 
-def _past(history: QuoteHistory, agent: str) -> list[RunState]:
+def _sample_runs(reader: LogReader, agent: str) -> list[RunState]:
     for name in (agent, None):
-        rows = [row for row in history.list_runs(states={"ended"}, agent=name, limit=SAMPLES) if row.turns > 0]
+        rows = [row for row in reader.list_runs(states={"ended"}, agent=name, limit=MAX_SAMPLES) if row.turns > 0]
         if rows:
             return rows
     return []
 
 
 def _median(rows: Sequence[RunState], model: ModelInfo) -> Estimate:
-    # It imports much that no other part of a run needs.
+    # This module imports much that nothing else of a run needs.
     from statistics import median
 
     costs = [_cost(row, model) for row in rows]
-    known = [cost for cost in costs if cost is not None]
+    known_costs = [cost for cost in costs if cost is not None]
     usd = None
-    if known and len(known) == len(costs):
-        usd = median(known)
+    if known_costs and len(known_costs) == len(costs):
+        usd = median(known_costs)
     seconds = [max((row.ended_at or 0.0) - (row.started_at or row.created_at), 0.0) for row in rows]
     return Estimate(round(median(row.usage.total_tokens for row in rows)), usd, median(seconds))
 
 
 def _cost(row: RunState, model: ModelInfo) -> float | None:
-    """What the same tokens cost at the model's prices; long requests count at the usual tier."""
+    """Return the cost of the same tokens at the model's prices, without surcharges for long requests."""
     if model.prices is not None:
         return priced(row.usage, replace(model.prices, above=None)).cost_usd
     return row.usage.cost_usd if row.model == model.full_name else None
 
 
-def _words(median: Estimate) -> str:
-    parts = [f"About {format_count(median.tokens)} tokens"]
-    if median.usd is None:
-        parts.append("at a price that is not known")
-    elif median.usd > 0:
-        parts.append(format_cost(median.usd) or "$0")
+def _describe(estimate: Estimate) -> str:
+    phrases = [f"About {format_count(estimate.tokens)} tokens"]
+    if estimate.usd is None:
+        phrases.append("at an unknown price")
+    elif estimate.usd > 0:
+        phrases.append(format_cost(estimate.usd) or "$0")
     else:
-        parts.append("free of charge")
-    parts.append(format_wait(median.seconds))
-    return ", ".join(parts)
+        phrases.append("free of charge")
+    phrases.append(format_wait(estimate.seconds))
+    return ", ".join(phrases)
 
 
 GATHER_SECONDS = 0.05
-ASKED_ABOVE, REFUSED_ABOVE = 32, 1_000
+ASKED_ABOVE_AGENTS, REFUSED_ABOVE_AGENTS = 32, 1_000
 
 Ask = Callable[[Quote], Awaitable[bool]]
-"""Puts a quote before a person, and gives the answer."""
+"""Shows a quote to a person, and returns the answer."""
 
 
 def free_agents(settings: Settings, *, can_ask: bool) -> int | None:
-    """How many agents a run starts as it likes; None: any number. A person who is there is asked
-    earlier than a program without one is refused, unless the user set a number; a repository can
-    only lower it."""
-    said, origin = settings.quote_above, settings.origin("quote_above")
-    usual = ASKED_ABOVE if can_ask else REFUSED_ABOVE
+    """Return how many agents a run may start without consent (None: any number). Without a setting, a person is asked
+    from a lower number on than a program without a person is refused. A repository can only lower the number."""
+    limit, origin = settings.quote_above, settings.origin("quote_above")
+    default = ASKED_ABOVE_AGENTS if can_ask else REFUSED_ABOVE_AGENTS
     if origin.layer == "default":
-        return usual
-    return said if origin.personal else min(said or usual, usual)
+        return default
+    return limit if origin.personal else min(limit or default, default)
 
 
 class FanOut:
-    """The agents that one run has started. Use from one event loop; close it with the run."""
+    """Counts the agents that one run has started, and asks for consent. Use it from one event loop, and close it with
+    the run."""
 
     def __init__(
         self,
@@ -161,7 +150,7 @@ class FanOut:
         ask: Ask | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """`above` None: any number. `ask` None: nobody is there, and more are refused."""
+        """`above` is the number of agents without consent (None: any number). Without `ask`, more are refused."""
         self._above = above
         self._allowed = above
         self._quote = quote
@@ -174,20 +163,20 @@ class FanOut:
         self.started = 0
 
     def take(self) -> bool:
-        """Count one agent that may be started as one likes. False: ask `admit` for it."""
+        """Count an agent that needs no consent. Return False if `admit` must be called for it."""
         free = self._allowed is None or (self.started < self._allowed and not self._waiting)
         if self._declined is not None or not free:
             return False
         self.started += 1
         return True
 
-    async def admit(self, wanted: QuotedAgent) -> str | None:
-        """Return when the agent may be started; a text means that it must not be, and why.
-        Cancelling takes the wish back."""
+    async def admit(self, agent: QuotedAgent) -> str | None:
+        """Wait for consent to start the agent. Return None if it may be started, or the reason why not. Cancelling
+        withdraws the request."""
         if self._declined is not None or self.take():
             return self._declined
         answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._waiting[answer] = wanted
+        self._waiting[answer] = agent
         self._gather()
         try:
             return await answer
@@ -201,7 +190,7 @@ class FanOut:
                 self.close()
 
     def close(self) -> None:
-        """Nobody waits any more: takes back what was put before a person."""
+        """Withdraw the question to the person when no request waits any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -219,13 +208,13 @@ class FanOut:
 
     async def _settle(self, batch: Sequence[QuotedAgent]) -> None:
         quote = self._estimate(batch)
-        agreed = await self._agreed(quote)
+        has_consent = await self._ask_person(quote)
         self._asking = None
-        if agreed:
+        if has_consent:
             self._allowed = self.started + len(batch) + (self._above or 0)
         else:
             self._declined = self._refusal(quote)
-        for answer in [each for each in self._waiting if not each.done()]:
+        for answer in [answer for answer in self._waiting if not answer.done()]:
             if self._declined is None:
                 if self._allowed is not None and self.started >= self._allowed:
                     self._gather()
@@ -237,22 +226,22 @@ class FanOut:
         try:
             return self._quote(batch)
         except RetinueError as error:
-            return Quote(f"What they will cost could not be estimated: {error}", len(batch))
+            return Quote(f"Their cost could not be estimated: {error}", len(batch))
 
-    async def _agreed(self, quote: Quote) -> bool:
+    async def _ask_person(self, quote: Quote) -> bool:
         if self._ask is None:
             return False
         try:
             return await self._ask(quote)
-        except Exception:  # noqa: BLE001 - who cannot be asked has not agreed, and nobody may wait for ever
+        except Exception:  # noqa: BLE001 - without an answer there is no consent, and no request may wait for ever
             return False
 
     def _refusal(self, quote: Quote) -> str:
-        begun = f"Not started: this run has already started {self.started} agents"
+        reason = f"Not started: this run has already started {self.started} agents"
         if self._ask is not None:
-            return f"{begun}, and a person declined more of them. Do not try again: go on with what you have."
+            return f"{reason}, and a person declined more of them. Do not try again: continue with what you have."
         return (
-            f"{begun}, and more need the consent of a person, who is not there. {quote.text} "
-            "Do not try again: go on with what you have. (To allow it, the user can raise quoteAbove; 0 "
+            f"{reason}, and more need the consent of a person, who is not there. {quote.text} "
+            "Do not try again: continue with what you have. (To allow it, the user can raise quoteAbove; 0 "
             "sets no limit: retinue settings set quoteAbove 0 --user)"
         )

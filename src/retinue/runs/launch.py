@@ -1,4 +1,4 @@
-"""A run before it exists: the plan that is filled in step by step, and the launch that is built from it once."""
+"""The plan of a run, which is filled in step by step, and the launch, which is made from it once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from retinue.core.permission import NO_HOOKS, Hooks
 from retinue.core.request import RunRequest
@@ -15,7 +14,7 @@ from retinue.core.spec import PermissionMode, ToolPolicy
 from retinue.core.tool import Tool
 from retinue.core.usage import Limits
 from retinue.runs.guard import NO_PATTERNS, Bound, Patterns
-from retinue.runs.prompt import Extras
+from retinue.runs.prompt import SectionName
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,18 +34,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 State = dict[type, object]
-"""What capabilities keep for one run, by type."""
+"""The state of capabilities for one run, by type."""
 
 
 class ModelSource(Protocol):
-    """Answers in place of providers for all runs of a project: a recording in tests and replays."""
+    """Replaces the providers for all runs of a project: a recording in tests and replays."""
 
     def select(self, request: RunRequest) -> ModelSelection:
-        """Return what a run with this request is asked to use. It may be asked more than once."""
+        """Return the model selection for a request. It may be called more than once."""
         ...
 
     def build(self, request: RunRequest, run_id: str) -> Model:
-        """Return the model of the run that begins now."""
+        """Return the model of a run that begins now."""
         ...
 
 
@@ -55,21 +54,21 @@ class LateTools(Protocol):
 
     @property
     def names(self) -> frozenset[str]:
-        """Those that are known and that the run may use."""
+        """The known ones that the run may use."""
         ...
 
     def limit_to(self, names: frozenset[str]) -> None:
-        """Admit nothing but `names`: a resumed run whose parent is gone has what it had."""
+        """Admit only `names`: a resumed run without its parent has its former tools only."""
         ...
 
 
 Discard = Callable[[], Awaitable[None]]
-"""Removes what was made for a run that does not start after all."""
+"""Removes resources of a run that does not start."""
 
 
 class Launch(Struct, frozen=True):
-    """Built once, before the run exists, and never changed: what a person changes later is state of the `Run`. `notes`
-    reach the outcome."""
+    """All decisions about a run, made before it exists and never changed. Later changes by a person are state of the
+    `Run`. The outcome contains the `notes`."""
 
     request: RunRequest
     model: Model
@@ -79,22 +78,22 @@ class Launch(Struct, frozen=True):
     limits: Limits
     thinking: str | None
     gate: LimiterGate | None = None
-    """Where requests wait while the provider has had enough of us."""
+    """Delays requests while the provider's limits are reached."""
     transcript: str | None = None
     isolation: Isolation | None = None
-    """The worktree it works in, its own or that of a run above it."""
+    """Its worktree, which may belong to a run above it."""
     readonly: bool = False
-    """It may change nothing, and neither may its children."""
+    """Whether it and its children must not change anything."""
     mode: PermissionMode = "default"
     patterns: Patterns = NO_PATTERNS
-    """What its file lets its tools do, where it says more than their names."""
+    """The patterns of calls in its file."""
     bounds: tuple[Bound, ...] = ()
-    """The same of the runs above it."""
+    """The patterns of the runs above it."""
     inherited: int = 0
-    """How many characters of `system` are its parent's."""
+    """How many characters of `system` are those of its parent."""
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    """Those of the notes that name tools which its file asks for and which are not there."""
+    """The notes about missing tools that its file lists."""
     late: LateTools | None = None
     state: State = field(default_factory=dict)
 
@@ -105,23 +104,23 @@ class Launch(Struct, frozen=True):
 
 
 class LaunchPlan(Struct, eq=False):
-    """What is decided about a run while it is planned. `prepare` (plan.py) and the capabilities fill it in."""
+    """The decisions about a run while it is planned. `launching` (plan.py) and the capabilities fill it in."""
 
     request: RunRequest
     project: Project
     parent: Run | None = None
     """The run that starts this one."""
     delegation: Delegation | None = None
-    """The run's way to other runs."""
+    """The run's access to other runs."""
     run_id: str = ""
-    """Empty where nothing may be made, because no run is going to start."""
+    """Empty if no run will start, so that nothing may be created."""
     description: str = ""
     heard: bool = False
     """Whether the run that starts this one can answer its questions."""
     past: Conversation | None = None
-    """The record of a run that is resumed."""
+    """The conversation of a resumed run."""
     preview: bool = False
-    """Whether only what the model would see is wanted: nothing is started or made."""
+    """Whether this is a preview, for which nothing is started or created."""
     mode_above: PermissionMode | None = None
     """The mode of the run that starts this one."""
     limits: Limits = Limits()
@@ -130,9 +129,9 @@ class LaunchPlan(Struct, eq=False):
     isolation: Isolation | None = None
     may_spawn: bool = False
     policy: ToolPolicy = field(default_factory=ToolPolicy)
-    """What the run's file says about its tools."""
+    """The rules of the run's file about its tools."""
     policy_changes: list[Callable[[ToolPolicy], ToolPolicy]] = field(default_factory=list)
-    """What capabilities make of the policy whenever tools are selected by it."""
+    """Changes of the policy by capabilities, applied whenever tools are selected by it."""
     available: dict[str, Tool] = field(default_factory=dict)
     """The candidates for its tools, by name."""
     permit: Callable[[Mapping[str, Tool], list[str]], tuple[Tool, ...]] = lambda tools, notes: tuple(tools.values())
@@ -140,25 +139,26 @@ class LaunchPlan(Struct, eq=False):
     tools: dict[str, Tool] = field(default_factory=dict)
     """The selected tools, by name."""
     readable: tuple[Path, ...] = ()
-    """Folders outside of its workspace that its `read` reaches."""
+    """Folders outside of its workspace that its `read` may access."""
     beyond: Beyond | None = None
-    """Finds the folder outside of its workspace that a path leads into, if its `read` may reach it."""
+    """Returns the folder outside of its workspace that a path leads into, if its `read` may access it."""
     above: str | None = None
-    """The prompt of the run that starts this one, as far as this one may know it."""
+    """The prompt of the run that starts this one, without sections that this one must not have."""
     model_name: str = ""
     window: int = 0
     """The context window of its model."""
     transcript: str | None = None
     hooks: Hooks = NO_HOOKS
-    """Who is told about the run, once the capability `hooks` has found out."""
+    """The hooks of the run, which the capability `hooks` sets."""
     patterns: Patterns = NO_PATTERNS
     missing: tuple[str, ...] = ()
-    extras: Extras = field(default_factory=Extras)
+    sections: dict[SectionName, str] = field(default_factory=dict)
+    """Sections of the system prompt besides the agent's file."""
     notes: list[str] = field(default_factory=list)
     late: LateTools | None = None
     """The tools that it may get after its launch."""
     discards: list[Discard] = field(default_factory=list)
-    """What is done if the run does not start."""
+    """Called if the run does not start."""
     state: State = field(default_factory=dict)
 
     @property
@@ -178,18 +178,18 @@ class LaunchPlan(Struct, eq=False):
         return self.project.settings.settings
 
     def note(self, text: str) -> None:
-        """Say something that the run's outcome must tell."""
+        """Add a note to the run's outcome."""
         self.notes.append(text)
 
-    def tell(self, part: str, text: str) -> None:
-        """Put `text` into a part of the system prompt."""
-        self.extras = replace(self.extras, **{part: text})
+    def tell(self, section: SectionName, text: str) -> None:
+        """Set a section of the system prompt."""
+        self.sections[section] = text
 
     def put(self, value: object) -> None:
         """Keep `value` for the run, under its type."""
         self.state[type(value)] = value
 
     def get(self, kind: type[T]) -> T | None:
-        """Return what was kept under this type, or None."""
-        found = self.state.get(kind)
-        return found if isinstance(found, kind) else None
+        """Return the value that was stored under this type, or None."""
+        value = self.state.get(kind)
+        return value if isinstance(value, kind) else None

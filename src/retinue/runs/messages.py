@@ -35,7 +35,7 @@ from retinue.core.run_state import ActiveRun, RunState
 from retinue.errors import RetinueError, StateError
 from retinue.log.query import LogReader
 from retinue.runs.delegate import Delegate
-from retinue.runs.record import RESERVED, Mention, parse_mention, without_prefix
+from retinue.runs.record import RESERVED_HANDLES, Mention, parse_mention, without_prefix
 from retinue.runs.requests import resolve_type
 from retinue.runs.resume import past_run
 from retinue.runs.run import Run
@@ -70,7 +70,7 @@ async def route(supervisor: Supervisor, main_id: str | None, text: str) -> Deliv
     mention = parse_mention(text) if mode != "off" else None
     if mention is None:
         return text
-    if mention.handle in RESERVED:
+    if mention.handle in RESERVED_HANDLES:
         return mention.message
     agent: Run | ActiveRun | None = None
     if main_id is None:
@@ -98,7 +98,7 @@ def addressee(reader: LogReader, main: RunState, text: str) -> tuple[RunState, s
     mention = parse_mention(text)
     if mention is None:
         return main, text
-    if mention.handle in RESERVED:
+    if mention.handle in RESERVED_HANDLES:
         return main, mention.message
     for name in _names(mention):
         rows = [row for row in reader.named(name) if row.root_id == main.root_id and _descends(reader, row, main.id)]

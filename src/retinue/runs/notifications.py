@@ -1,21 +1,21 @@
-"""Announcements to a parent: each completion of a background run exactly once, alone or in groups.
+"""Notifications of completions: each completion of a background run is announced to its parent exactly once.
 
-    async   each completion by itself
-    smart   runs started within a moment of each other are announced together; one alone, alone
-    group   as smart, and even one run is announced as a group
+    async   each completion separately
+    smart   runs that were started together are announced together; a single run separately
+    group   as smart, but even a single run is announced as a group
 
-A group waits for all of its members. From its first completion it waits 30 seconds; what has ended by then is announced
-as a partial group, and the rest form a group of their own whose 15 seconds start at its next completion.
+A group waits for all of its members, but at most 30 seconds after its first completion. Then the completed runs are
+announced as a partial group, and the others form a new group, which waits 15 seconds after its next completion.
 
-A completion waits a moment before it is announced: a parent that reads the result in that moment needs no announcement,
-and completions that gather meanwhile, or while the parent is in a turn, are announced together. A parent that only
-waits for its last run is told at once. While a child runs or its completion has yet to be announced, the parent is kept
-open. A parent that has ended is told when it is resumed: what was announced is in its own log (`retinue.runs.resume`);
-`missed` is called, so that the parent can be resumed.
+A completion is announced after a short delay. A parent that reads the result in that time needs no notification, and
+further completions during the delay, or during a turn of the parent, are announced together. A parent that only waits
+for its last run is notified at once. While a child is live or its completion is not announced yet, the parent is kept
+open. A parent that has ended is notified when it is resumed: its own log has what was announced
+(`retinue.runs.resume`). `missed` is called, so that the parent can be resumed.
 
-The message is text for a model, in frames that only we can make: everything a run said is escaped, so no output can
-close its frame or open another (guarantee 9), and what is shaped like an instruction is marked as data. Fields come in
-one fixed order.
+The message is text for a model, in frames that only this module can produce: all text of a run is escaped, so no output
+can close its frame or open another (guarantee 9), and text in the form of instructions is marked as data. The fields
+have a fixed order.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from retinue.loop.job import Controls
 from retinue.runs.run import Run
 from retinue.tools.delegation.frame import as_data
 
-RESULT_CHARACTERS = 200
+MAX_TOOL_RESULT_CHARACTERS = 200
 
 
 def spoken_lines(events: Iterable[Event]) -> list[str]:
-    """Text of the agent and of its tool results, line by line, without blank lines."""
+    """Return the lines of the agent's answers and tool results, without blank lines."""
     lines: list[str] = []
     for event in events:
         match event.body:
@@ -56,7 +56,7 @@ def spoken_lines(events: Iterable[Event]) -> list[str]:
 
 
 def conversation_text(events: Iterable[Event]) -> str:
-    """The conversation in blocks with a blank line between; tool results are shortened."""
+    """Return the conversation in blocks, separated by blank lines, with shortened tool results."""
     blocks: list[str] = []
     for event in events:
         match event.body:
@@ -84,18 +84,18 @@ def _results(message: ToolMessage) -> list[str]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= RESULT_CHARACTERS else text[:RESULT_CHARACTERS] + "…"
+    return text if len(text) <= MAX_TOOL_RESULT_CHARACTERS else text[:MAX_TOOL_RESULT_CHARACTERS] + "…"
 
 
-SINGLE_PREVIEW = 6_000
-GROUP_PREVIEW = 2_000
-GROUP_TOTAL = 24_000
-"""Characters of results that one message of many ends may have: of more ends, each has less."""
-LEAST_PREVIEW = 300
-NOTE_LENGTH = 1_000
-_UNREAD = 20
+SINGLE_RESULT_CHARACTERS = 6_000
+GROUP_RESULT_CHARACTERS = 2_000
+MAX_GROUP_CHARACTERS = 24_000
+"""The limit of all results in one message. In a message about many runs, each result gets less."""
+MIN_RESULT_CHARACTERS = 300
+MAX_NOTE_CHARACTERS = 1_000
+_MAX_UNREAD_RUNS = 20
 
-LABELS: dict[Status, str] = {
+STATUS_LABELS: dict[Status, str] = {
     "completed": "Done",
     "steered": "Wrapped up (turn limit)",
     "aborted": "Aborted (max turns exceeded)",
@@ -104,7 +104,7 @@ LABELS: dict[Status, str] = {
     "over-budget": "Stopped (budget spent)",
     "refused": "Refused (no language model)",
 }
-_NOTES: dict[Status, str] = {
+_STATUS_NOTES: dict[Status, str] = {
     "steered": " — wrapped up at its turn limit; the result may be partial",
     "aborted": " — hit its turn limit; the result may be incomplete",
     "stopped": " — stopped before it had finished; the result is partial",
@@ -113,27 +113,27 @@ _NOTES: dict[Status, str] = {
     "refused": " — refused, because no language model is set up",
     "interrupted": " — its process ended while it worked; it can be resumed by its task id",
 }
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def status_label(child: ActiveRun) -> str:
-    """How a run stands, for people and models."""
+    """Return the status of a run for people and models."""
     if _is_truncated(child):
-        return f"{LABELS[child.status]} ({CUT_OFF})"
+        return f"{STATUS_LABELS[child.status]} ({CUT_OFF})"
     if _is_stopped_by_user(child):
-        return f"{LABELS['stopped']} by the user"
-    if child.status in LABELS:
-        return LABELS[child.status]
+        return f"{STATUS_LABELS['stopped']} by the user"
+    if child.status in STATUS_LABELS:
+        return STATUS_LABELS[child.status]
     return f"Error: {child.failure_text or 'unknown'}" if child.status == "error" else child.status.capitalize()
 
 
 def status_note(child: ActiveRun) -> str:
-    """What to add for a parent that might take a partial result for a whole one."""
+    """Return a note for a parent that might mistake a partial result for a complete one."""
     if _is_truncated(child):
         return f" — its answer was {CUT_OFF}; the result is incomplete"
     if _is_stopped_by_user(child):
         return " — the result is partial; leave it: do not resume or repeat it unless the user asks you to"
-    return _NOTES.get(child.status, "")
+    return _STATUS_NOTES.get(child.status, "")
 
 
 def _is_stopped_by_user(child: ActiveRun) -> bool:
@@ -145,8 +145,8 @@ def _is_truncated(child: ActiveRun) -> bool:
 
 
 def escape(text: str) -> str:
-    """`text` as content of a frame: no tag, no control character. Tabs and line feeds stay."""
-    plain = _CONTROL.sub("", text)
+    """Return `text` as content of a frame, without tags and control characters other than tabs and line feeds."""
+    plain = _CONTROL_CHARACTERS.sub("", text)
     return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -158,23 +158,23 @@ def announcement(
     show_cost: bool = False,
     head: str | None = None,
 ) -> UserMessage:
-    """Return one message for one or several ended runs. `head` is the first line in place of the usual one."""
-    limit = SINGLE_PREVIEW
+    """Return one notification about one or several completed runs. `head` replaces the usual first line."""
+    limit = SINGLE_RESULT_CHARACTERS
     if group:
-        limit = min(GROUP_PREVIEW, max(GROUP_TOTAL // len(children), LEAST_PREVIEW))
+        limit = min(GROUP_RESULT_CHARACTERS, max(MAX_GROUP_CHARACTERS // len(children), MIN_RESULT_CHARACTERS))
         if head is None:
             head = f"Background agent group completed: {len(children)} agent(s) finished"
             head += " (partial — others still running)" if partial else ""
-    parts = [head, *(_block(child, limit, show_cost) for child in children)]
+    blocks = [head, *(_block(child, limit, show_cost) for child in children)]
     if group:
-        parts += _group_total(children, show_cost)
-        parts.append("Use get_subagent_result with an id above for the whole result of an agent.")
+        blocks += _group_total(children, show_cost)
+        blocks.append("Use get_subagent_result with an id above for the whole result of an agent.")
     endings = tuple(ending(child, limit) for child in children)
-    return notification("\n\n".join(filter(None, parts)), ChildrenEnded(endings, group, partial))
+    return notification("\n\n".join(filter(None, blocks)), ChildrenEnded(endings, group, partial))
 
 
-def ending(child: ActiveRun, limit: int = SINGLE_PREVIEW) -> ChildEnding:
-    """Return how a run ended, with at most `limit` characters of its answer."""
+def ending(child: ActiveRun, limit: int = SINGLE_RESULT_CHARACTERS) -> ChildEnding:
+    """Return the completion of a run, with at most `limit` characters of its answer."""
     model = child.outcome.model if child.outcome is not None else ""
     counted = child.usage.is_counted(child.turns, model)
     return ChildEnding(
@@ -195,18 +195,17 @@ def ending(child: ActiveRun, limit: int = SINGLE_PREVIEW) -> ChildEnding:
 
 
 def roster(parent: Run) -> str:
-    """The children of a run that it must not forget: those at work, and those whose result it
-    has not read."""
+    """Return a reminder of a run's live children, and of those whose result it has not read."""
     live = [child for child in parent.children if child.live]
-    unread = [child for child in parent.children if not child.live and not child.consumed][-_UNREAD:]
-    parts = []
+    unread = [child for child in parent.children if not child.live and not child.consumed][-_MAX_UNREAD_RUNS:]
+    blocks = []
     if live:
-        head = "These agents that you started are still at work; you will be told when each has ended:"
-        parts.append("\n".join([head, *map(_roster_line, live)]))
+        head = "These agents that you started are still at work; you will be notified when each has ended:"
+        blocks.append("\n".join([head, *map(_roster_line, live)]))
     if unread:
-        head = "These have ended; get_subagent_result has what they found:"
-        parts.append("\n".join([head, *map(_roster_line, unread)]))
-    return "\n\n".join(parts)
+        head = "These have ended; get_subagent_result has their results:"
+        blocks.append("\n".join([head, *map(_roster_line, unread)]))
+    return "\n\n".join(blocks)
 
 
 def _roster_line(child: Run) -> str:
@@ -221,13 +220,13 @@ def _block(child: ActiveRun, limit: int, show_cost: bool) -> str:
         lines.append(f"<output-file>{escape(child.transcript)}</output-file>")
     label = escape(" ".join(status_label(child).split()))
     lines.append(f"<status>{label}</status>")
-    about = escape(" ".join(child.description.split()) or child.agent)
-    lines.append(f'<summary>Agent "{about}" {label}{status_note(child)}</summary>')
+    description = escape(" ".join(child.description.split()) or child.agent)
+    lines.append(f'<summary>Agent "{description}" {label}{status_note(child)}</summary>')
     lines.append(f"<result>{_preview(child, limit)}</result>")
     if child.outcome is not None and child.outcome.branch:
         lines.append(f"<branch>{escape(child.outcome.branch)}</branch>")
     notes = [escape(" ".join(note.split())) for note in dict.fromkeys(child.notes)]
-    lines += [f"<note>{note[:NOTE_LENGTH]}</note>" for note in notes if note]
+    lines += [f"<note>{note[:MAX_NOTE_CHARACTERS]}</note>" for note in notes if note]
     if child.usage.total_tokens or child.tool_uses:
         lines.append(_usage(child, show_cost))
     lines.append("</task-notification>")
@@ -235,12 +234,11 @@ def _block(child: ActiveRun, limit: int, show_cost: bool) -> str:
 
 
 def _group_total(children: Sequence[ActiveRun], show_cost: bool) -> list[str]:
-    """What several agents cost together, if that is known of all of them."""
-    costs = [child.usage.cost_usd for child in children]
-    known = [cost for cost in costs if cost is not None]
-    if not show_cost or len(children) < 2 or len(known) < len(costs) or not format_cost(sum(known)):
+    """Return the cost of several agents together, if all their costs are known."""
+    costs = [child.usage.cost_usd for child in children if child.usage.cost_usd is not None]
+    if not show_cost or len(children) < 2 or len(costs) < len(children) or not format_cost(sum(costs)):
         return []
-    return [f"Estimated cost of all {len(children)} agents: ${sum(known):.4f}"]
+    return [f"Estimated cost of all {len(children)} agents: ${sum(costs):.4f}"]
 
 
 def _preview(child: ActiveRun, limit: int) -> str:
@@ -249,28 +247,28 @@ def _preview(child: ActiveRun, limit: int) -> str:
         return "No output."
     if len(text) <= limit:
         return escape(as_data(text))
-    where = f'get_subagent_result with agent_id "{escape(child.id)}"'
+    source = f'get_subagent_result with agent_id "{escape(child.id)}"'
     if child.transcript:
-        where += ", or the output-file above"
-    return f"{escape(as_data(text[:limit]))}\n… (truncated; the rest: {where})"
+        source += ", or the output-file above"
+    return f"{escape(as_data(text[:limit]))}\n… (truncated; the rest: {source})"
 
 
 def _usage(child: ActiveRun, show_cost: bool) -> str:
     model = child.outcome.model if child.outcome is not None else ""
     counted = child.usage.is_counted(child.turns, model)
-    parts = [
+    fields = [
         f"<total_tokens>{child.usage.total_tokens if counted else 'unknown'}</total_tokens>",
         f"<tool_uses>{child.tool_uses}</tool_uses>",
     ]
     percent = context_percent(child.context_tokens, child.window)
     if percent is not None:
-        parts.append(f"<context_percent>{round(percent)}</context_percent>")
+        fields.append(f"<context_percent>{round(percent)}</context_percent>")
     if child.compactions:
-        parts.append(f"<compactions>{child.compactions}</compactions>")
+        fields.append(f"<compactions>{child.compactions}</compactions>")
     if show_cost and format_cost(child.usage.cost_usd):
-        parts.append(f"<estimated_cost_usd>{child.usage.cost_usd:.4f}</estimated_cost_usd>")
-    parts.append(f"<duration_ms>{child.duration_ms}</duration_ms>")
-    return f"<usage>{''.join(parts)}</usage>"
+        fields.append(f"<estimated_cost_usd>{child.usage.cost_usd:.4f}</estimated_cost_usd>")
+    fields.append(f"<duration_ms>{child.duration_ms}</duration_ms>")
+    return f"<usage>{''.join(fields)}</usage>"
 
 
 GATHER_SECONDS = 0.1
@@ -279,7 +277,7 @@ STRAGGLER_SECONDS = 15.0
 
 
 class Delivery(Struct, frozen=True):
-    """Ends to announce in one message. `partial`: others of the group still run."""
+    """Completions to announce in one message. `partial`: other runs of the group are still live."""
 
     runs: tuple[str, ...]
     group: bool = False
@@ -293,8 +291,8 @@ class _Group(Struct, eq=False):
     stragglers: bool = False
 
 
-class Joins:
-    """The board of one parent. `deliver` is called on the event loop, never inside a call that
+class CompletionGroups:
+    """Groups the completions of one parent's children. `deliver` is called on the event loop, never inside a call that
     starts or ends a run of another parent."""
 
     def __init__(self, clock: Clock, deliver: Callable[[Delivery], None]) -> None:
@@ -308,7 +306,7 @@ class Joins:
 
     @property
     def pending(self) -> bool:
-        """Whether an end that is known has not been announced yet."""
+        """Whether a completion has not been delivered yet."""
         return bool(self._early) or any(group.ended for group in self._groups.values())
 
     def started(self, run_id: str, mode: JoinMode) -> None:
@@ -331,7 +329,7 @@ class Joins:
         self._end(group, run_id)
 
     def close(self) -> None:
-        """Stop all timers and announce at once what is known."""
+        """Stop all timers, and deliver all completions at once."""
         for timer in [self._debounce, *(group.timer for group in self._groups.values())]:
             if timer is not None:
                 timer.cancel()
@@ -359,9 +357,9 @@ class Joins:
             group.timer = self._clock.call_later(seconds, lambda: self._expired(group))
 
     def _expired(self, group: _Group) -> None:
-        rest = _Group(group.waiting, stragglers=True)
+        stragglers = _Group(group.waiting, stragglers=True)
         group.waiting = []
-        self._groups.update(dict.fromkeys(rest.waiting, rest))
+        self._groups.update(dict.fromkeys(stragglers.waiting, stragglers))
         self._finish(group, partial=True)
 
     def _finish(self, group: _Group, *, partial: bool) -> None:
@@ -377,39 +375,44 @@ class Joins:
         return list({id(group): group for group in self._groups.values()}.values())
 
 
-HOLD_SECONDS = 0.2
+DELAY_SECONDS = 0.2
 
 
-class _Expected(Struct, eq=False):
-    """One end that is to come, or on its way. `attempt` tells it from ends before and after."""
+class _ExpectedCompletion(Struct, eq=False):
+    """A completion of which the parent has not been notified yet. `attempt` tells completions of the same child apart
+    across resumes. `keeping` keeps the parent open."""
 
     child: Run
     attempt: int
     keeping: ExitStack = field(default_factory=ExitStack)
 
     @property
-    def due(self) -> bool:
-        """Whether the parent has yet to hear of this end. A child that was resumed since will
-        have another, which is announced instead."""
-        return self.attempt == self.child.attempt and not self.child.consumed and not self.child.announced
+    def is_present(self) -> bool:
+        """Whether the child was not resumed since. A resumed child will have another completion."""
+        return self.attempt == self.child.attempt
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the parent must still be notified. If the child was resumed, its next completion is announced."""
+        return self.is_present and not self.child.consumed and not self.child.announced
 
 
-class _Unheard(Struct, frozen=True, eq=False):
-    """A message that the parent may not have heard yet, and what it is about."""
+class _SentNotification(Struct, frozen=True, eq=False):
+    """A notification that the parent may not have read yet."""
 
     controls: Controls
     message: UserMessage
     deliveries: tuple[Delivery, ...]
-    children: tuple[tuple[Run, int], ...]
+    completions: tuple[_ExpectedCompletion, ...]
 
     def can_grow(self, controls: Controls) -> bool:
-        """Whether later ends may join it. A child that was resumed since cannot be told of anew:
-        the message holds the answer that it gave before."""
-        return self.controls is controls and all(child.attempt == attempt for child, attempt in self.children)
+        """Return whether later completions may be added. If a child was resumed, its former result cannot be written
+        again."""
+        return self.controls is controls and all(completion.is_present for completion in self.completions)
 
 
 class Notifications:
-    """The post of one parent run, through all its legs."""
+    """The notifications of one parent run, across all its attempts."""
 
     def __init__(
         self,
@@ -423,113 +426,115 @@ class Notifications:
         self._clock = clock
         self._show_cost = show_cost
         self._missed = missed
-        self._joins = Joins(clock, self._hold)
-        self._expected: dict[str, _Expected] = {}
-        self._held: list[Delivery] = []
+        self._groups = CompletionGroups(clock, self._enqueue)
+        self._expected: dict[str, _ExpectedCompletion] = {}
+        self._queued: list[Delivery] = []
         self._timer: Timer | None = None
-        self._unheard: _Unheard | None = None
+        self._sent: _SentNotification | None = None
 
     def started(self, child: Run, mode: JoinMode) -> None:
-        expected = _Expected(child, child.attempt)
+        """Expect the completion of a child."""
+        expected = _ExpectedCompletion(child, child.attempt)
         self._keep_open(expected)
         self._expected[_key(child)] = expected
-        self._joins.started(_key(child), mode)
+        self._groups.started(_key(child), mode)
 
     def ended(self, child: Run) -> None:
+        """Announce the completion of a child."""
         if _key(child) in self._expected:
-            self._joins.ended(_key(child))
+            self._groups.ended(_key(child))
 
     def consumed(self, child: Run) -> None:
-        """The parent has the result itself: nothing keeps it from ending."""
+        """Record that the parent has read the result itself, so that it need not wait for a notification."""
         child.consumed = True
         expected = self._expected.get(_key(child))
         if expected is not None:
             expected.keeping.close()
-        self._take_out(child)
+        self._remove_from_sent(child)
 
-    def _take_out(self, child: Run) -> None:
-        """What the parent has read it need not hear, if it has not heard it yet."""
-        before = self._unheard
-        if before is None or all(each is not child for each, _ in before.children):
+    def _remove_from_sent(self, child: Run) -> None:
+        """Remove a result that the parent has read from an unread notification."""
+        sent = self._sent
+        if sent is None or all(completion.child is not child for completion in sent.completions):
             return
-        if before.controls.withdraw(before.message):
-            self._unheard = None
-            rest = tuple(
-                (each, attempt) for each, attempt in before.children if each is not child and each.attempt == attempt
+        if sent.controls.withdraw(sent.message):
+            self._sent = None
+            others = tuple(
+                completion for completion in sent.completions if completion.child is not child and completion.is_present
             )
-            if rest:
-                self._announce(before.deliveries, rest)
+            if others:
+                self._announce(sent.deliveries, others)
 
     def reopened(self) -> None:
-        """The parent was resumed, with a new mailbox: it waits for its children again."""
+        """Keep the resumed parent open for its children again."""
         for expected in self._expected.values():
             expected.keeping.close()
-            if expected.due:
+            if expected.is_due:
                 self._keep_open(expected)
 
     def close(self) -> None:
-        """No more post: what was not brought is found in the log when the parent is resumed."""
-        self._joins.close()
-        self._rest()
-        self._held.clear()
+        """Send no more notifications. When the parent is resumed, the log shows which completions it does not know."""
+        self._groups.close()
+        self._cancel_timer()
+        self._queued.clear()
         for expected in self._expected.values():
             expected.keeping.close()
         self._expected.clear()
 
-    def _keep_open(self, expected: _Expected) -> None:
+    def _keep_open(self, expected: _ExpectedCompletion) -> None:
         controls = self._parent.controls
         expected.keeping.enter_context(controls.keep_open())
         controls.rested = self._send_if_last
 
-    def _hold(self, delivery: Delivery) -> None:
-        self._held.append(delivery)
+    def _enqueue(self, delivery: Delivery) -> None:
+        self._queued.append(delivery)
         if self._timer is None:
-            self._timer = self._clock.call_later(HOLD_SECONDS, self._send)
+            self._timer = self._clock.call_later(DELAY_SECONDS, self._send)
         if self._parent.controls.at_rest:
             self._send_if_last()
 
     def _send_if_last(self) -> None:
-        """Nobody could read a result, and no other end is to come: there is nothing to wait for."""
-        if self._held and sum(len(delivery.runs) for delivery in self._held) == len(self._expected):
+        """Send at once if no further completion is expected: the parent rests and cannot read a result now."""
+        if self._queued and sum(len(delivery.runs) for delivery in self._queued) == len(self._expected):
             self._send()
 
-    def _rest(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _send(self) -> None:
-        self._rest()
-        deliveries, self._held = tuple(self._held), []
-        arrived: list[_Expected] = []
+        self._cancel_timer()
+        deliveries, self._queued = tuple(self._queued), []
+        completions: list[_ExpectedCompletion] = []
         for delivery in deliveries:
-            arrived += map(self._expected.pop, delivery.runs)
-        unread = tuple((expected.child, expected.attempt) for expected in arrived if expected.due)
+            completions += map(self._expected.pop, delivery.runs)
+        due = tuple(completion for completion in completions if completion.is_due)
         try:
-            if unread:
-                self._announce(deliveries, unread)
+            if due:
+                self._announce(deliveries, due)
         finally:
-            for expected in arrived:
-                expected.keeping.close()
+            for completion in completions:
+                completion.keeping.close()
 
-    def _announce(self, deliveries: tuple[Delivery, ...], unread: tuple[tuple[Run, int], ...]) -> None:
-        controls, before = self._parent.controls, self._unheard
-        if before is not None and before.can_grow(controls) and controls.withdraw(before.message):
-            known = tuple((child, attempt) for child, attempt in before.children if not child.consumed)
-            deliveries, unread = (*before.deliveries, *deliveries), (*known, *unread)
+    def _announce(self, deliveries: tuple[Delivery, ...], completions: tuple[_ExpectedCompletion, ...]) -> None:
+        controls, sent = self._parent.controls, self._sent
+        if sent is not None and sent.can_grow(controls) and controls.withdraw(sent.message):
+            unread = [completion for completion in sent.completions if not completion.child.consumed]
+            deliveries, completions = (*sent.deliveries, *deliveries), (*unread, *completions)
         message = announcement(
-            [child.snapshot() for child, _ in unread],
-            group=len(unread) > 1 or any(delivery.group for delivery in deliveries),
+            [completion.child.snapshot() for completion in completions],
+            group=len(completions) > 1 or any(delivery.group for delivery in deliveries),
             partial=any(delivery.partial for delivery in deliveries),
             show_cost=self._show_cost(),
         )
-        self._unheard = None
+        self._sent = None
         if not controls.deliver(message):
             self._missed()
             return
-        self._unheard = _Unheard(controls, message, deliveries, unread)
-        for child, _ in unread:
-            child.announced = True
+        self._sent = _SentNotification(controls, message, deliveries, completions)
+        for completion in completions:
+            completion.child.announced = True
 
 
 def _key(child: Run) -> str:

@@ -1,14 +1,14 @@
-"""The tools that a run of a kind is offered, and the main agent's delegation policy.
+"""The tools that are offered to a run, and the main agent's delegation policy.
 
-The policy is a few lines of prompt that say when to delegate and to whom. It is built from the catalog: only agents
-that can be started are named, a built-in route disappears when the user has replaced the agent, and agents whose
-descriptions ask to be used proactively are always named.
+The policy is a few lines of the prompt about when to delegate and to whom. It is made from the catalog: it names only
+agents that can be started, omits a built-in route if the user has replaced the agent, and always names agents whose
+descriptions ask to be used proactively.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from retinue.models.efforts import version_of
 from retinue.runs.capability import Rules
 from retinue.runs.guard import STARTING
 from retinue.runs.prompt import shipped
-from retinue.runs.requests import GENERAL
+from retinue.runs.requests import GENERAL_PURPOSE
 from retinue.settings.places import home
 from retinue.tools.base import COMPANION_NAMES
 from retinue.tools.delegation.base import NAMES, Live, delegation_tools
@@ -43,29 +43,29 @@ else:
     _apply_patch = LazyModule("retinue.tools.apply_patch")
 
 
-_TOOLS: dict[Vocabulary, str] = {"claude": "Agent", "devkit": "subagent", "codingcode": "dispatch_agent"}
-_ROUTED: frozenset[Vocabulary] = frozenset({"devkit"})
-"""Vocabularies whose policy names who is for what; elsewhere the list of agents says it."""
+_SPAWN_TOOLS: dict[Vocabulary, str] = {"claude": "Agent", "devkit": "subagent", "codingcode": "dispatch_agent"}
+_ROUTED_VOCABULARIES: frozenset[Vocabulary] = frozenset({"devkit"})
+"""Vocabularies whose policy names the purposes of agents. In the others the list of agents describes them."""
 _PROACTIVE = re.compile(r"\bproactive(?:ly)?\b", re.IGNORECASE)
-_MOST = 12
-_USUAL_TOOL_SECONDS = 600.0
-"""The limit of which bash speaks in its schema: the default of `toolTimeoutSeconds`."""
+_MAX_PROACTIVE_AGENTS = 12
+_DEFAULT_TOOL_SECONDS = 600.0
+"""The limit in the schema of bash, which is the default of `toolTimeoutSeconds`."""
 
 
-def delegation_policy(agents: Iterable[AgentSpec], vocabulary: Vocabulary = "claude") -> str:
-    """The policy for `agents`, those that may be started; empty where there are none."""
-    known = tuple(agents)
-    if not known:
+def delegation_policy(agents: Sequence[AgentSpec], vocabulary: Vocabulary = "claude") -> str:
+    """Return the policy for the `agents` that may be started; empty if there are none."""
+    if not agents:
         return ""
     text, sections = _template()
-    routes = _routes(known, sections[vocabulary]) if vocabulary in _ROUTED else []
+    routes = _routes(agents, sections[vocabulary]) if vocabulary in _ROUTED_VOCABULARIES else []
     lines = [line for line in text.splitlines() if routes or "{{routes}}" not in line]
-    filled = "\n".join(lines).replace("{{tool}}", _TOOLS[vocabulary]).replace("{{routes}}", "; ".join(routes))
-    eager = [_safe(spec.name) for spec in known if _PROACTIVE.search(spec.description)]
-    if not eager:
+    filled = "\n".join(lines).replace("{{tool}}", _SPAWN_TOOLS[vocabulary]).replace("{{routes}}", "; ".join(routes))
+    names = [_safe(spec.name) for spec in agents if _PROACTIVE.search(spec.description)]
+    if not names:
         return filled
-    more = f" and {len(eager) - _MOST} more" if len(eager) > _MOST else ""
-    return f"{filled}\n- Unasked, when they fit: {', '.join(eager[:_MOST])}{more}."
+    unnamed = len(names) - _MAX_PROACTIVE_AGENTS
+    suffix = f" and {unnamed} more" if unnamed > 0 else ""
+    return f"{filled}\n- Unasked, when they fit: {', '.join(names[:_MAX_PROACTIVE_AGENTS])}{suffix}."
 
 
 def _routes(agents: Sequence[AgentSpec], table: Sequence[tuple[str, str]]) -> list[str]:
@@ -79,7 +79,7 @@ def _safe(name: str) -> str:
 
 @cache
 def _template() -> tuple[str, dict[str, tuple[tuple[str, str], ...]]]:
-    """The text of `delegation.md`, and its tables of routes by vocabulary."""
+    """Return the text of `delegation.md`, and its tables of routes by vocabulary."""
     text, *sections = shipped("delegation").split("\n## ")
     tables: dict[str, tuple[tuple[str, str], ...]] = {}
     for section in sections:
@@ -89,31 +89,31 @@ def _template() -> tuple[str, dict[str, tuple[tuple[str, str], ...]]]:
     return text.strip(), tables
 
 
-STEER = "steer_subagent"
-"""What a run answers the questions of its agents with."""
+STEER_TOOL = "steer_subagent"
+"""The tool with which a run answers questions of its agents."""
 SPAWNING = frozenset(name for names in NAMES.values() for name in names)
-"""Every tool that has to do with other runs, in all vocabularies."""
+"""The delegation tools of all vocabularies."""
 
 
-_LAST = ("ask_user", "ask_parent")
-"""Where a twin differs from its parent. Providers cache the tools before the prompt, so what
-differs stands last and the rest is shared."""
+_LAST_TOOLS = ("ask_user", "ask_parent")
+"""The tools in which a twin differs from its parent. Providers cache tools before the prompt, so these come last, and
+all others are shared."""
 
 
 def can_answer(run: Run | None) -> bool:
-    """Whether the run can answer what its agents ask."""
-    return run is not None and any(tool.spec.name == STEER for tool in run.tools)
+    """Return whether the run can answer questions of its agents."""
+    return run is not None and any(tool.spec.name == STEER_TOOL for tool in run.tools)
 
 
 def useful_tools(tools: Mapping[str, Tool], spec: AgentSpec) -> dict[str, Tool]:
-    """The tools of a run without those that would only cost tokens, in the order a model sees them."""
+    """Return the tools in the order of requests, without those that would only cost tokens."""
     named = {name for entry in spec.tools.allow or () for name in canonical(entry)}
     dropped = {name for name, instead in BY_NAME_ONLY.items() if not instead or instead in tools}
     if not STARTING & tools.keys():
         dropped |= SPAWNING
-    kept = {name: tool for name, tool in tools.items() if name not in dropped - named}
-    last = {name: kept.pop(name) for name in _LAST if name in kept}
-    return {**kept, **last}
+    useful = {name: tool for name, tool in tools.items() if name not in dropped - named}
+    last = {name: useful.pop(name) for name in _LAST_TOOLS if name in useful}
+    return {**useful, **last}
 
 
 def suited(
@@ -124,11 +124,10 @@ def suited(
     heard: bool = False,
     mode: PermissionMode = "default",
 ) -> Mapping[str, Tool]:
-    """Without what a run of this kind has no use for: a main agent asks the person, if there is one
-    (`can_ask`), and others the person or the run that started them, if that can answer (`heard`);
-    only main in plan mode and agents that plan for others hand in a plan; an isolated one, one whose
-    `extensions` are none or named, and one of pi with `tools: "*"` has the seven built-in tools of pi
-    and no more."""
+    """Return the tools that a run of this kind can use. A main agent asks a person if there is one (`can_ask`). Other
+    agents ask the person, or the run that started them if that can answer (`heard`). Only main agents in plan mode and
+    agents that plan for others hand in a plan. Isolated agents, agents whose `extensions` are none or named, and agents
+    of pi with `tools: "*"` have only the seven built-in tools of pi."""
     spec, dropped = request.spec, set[str]()
     if has_only_builtins(spec) or _asks_for_seven(spec):
         dropped = set(tools) - set(BUILT_IN_SEVEN)
@@ -146,7 +145,7 @@ def suited(
 
 
 def leaves_plan_mode(request: RunRequest, mode: PermissionMode) -> bool:
-    """Whether the run is one that a person lets out of plan mode after it has handed in its plan."""
+    """Return whether a person can end the run's plan mode by approving its plan."""
     return mode == "plan" and request.depth == 0
 
 
@@ -157,15 +156,14 @@ def _plans_for_others(spec: AgentSpec) -> bool:
 
 
 def _asks_for_seven(spec: AgentSpec) -> bool:
-    """Return whether a file of pi says `tools: "*"`. One that says nothing of tools has what others have."""
-    said = any(fate.to == "tools.allow" for fate in spec.fates.values())
-    return spec.dialect == "pi" and spec.tools.allow is None and said
+    """Return whether a file of pi has `tools: "*"`. A file without `tools` gives the same tools as other dialects."""
+    has_key = any(fate.to == "tools.allow" for fate in spec.fates.values())
+    return spec.dialect == "pi" and spec.tools.allow is None and has_key
 
 
 def has_only_builtins(spec: AgentSpec) -> bool:
-    """Whether the agent lacks what others have from extensions, pi's web and language tools among it:
-    `isolated: true`, or `extensions` that is false or a list without `*`, where `tools` does not ask
-    for more by name."""
+    """Return whether the agent has no tools of extensions, to which pi's web and language tools belong: because of
+    `isolated: true`, or because `extensions` is false or a list without `*` and `tools` names no others."""
     if spec.isolated:
         return True
     listed = spec.tools.extensions
@@ -174,20 +172,19 @@ def has_only_builtins(spec: AgentSpec) -> bool:
 
 
 def companions(tools: Mapping[str, Tool]) -> frozenset[str]:
-    """Tools that touch nothing but the run itself; not what a program put in their place."""
-    found = (name for name in COMPANION_NAMES if name in tools and not tools[name].spec.effects)
-    return frozenset(found)
+    """Return the names of tools that affect only the run itself, except tools of a program that replace them."""
+    return frozenset(name for name in COMPANION_NAMES if name in tools and not tools[name].spec.effects)
 
 
 def with_fitting_bash(tools: dict[str, Tool], seconds: float | None) -> dict[str, Tool]:
-    """With a bash whose schema says how long one call may take in this run, and that commands may stay in the
-    background where the run can read their output."""
+    """Return the tools with a bash whose schema has the time limit of this run's calls, and allows background commands
+    if the run can read their output."""
     background = "bash_output" in tools
-    if "bash" not in tools or (seconds == _USUAL_TOOL_SECONDS and not background):
+    if "bash" not in tools or (seconds == _DEFAULT_TOOL_SECONDS and not background):
         return tools
     from retinue.tools.bash import BashTool, bash_within
 
-    # A program may have put another tool in its place.
+    # A program may have replaced the tool.
     if type(tools["bash"]) is not BashTool:
         return tools
     return {**tools, "bash": bash_within(seconds, background=background)}
@@ -200,8 +197,8 @@ def writes_patches(model: str) -> bool:
 
 
 def with_patches(tools: tuple[Tool, ...], model: str) -> tuple[Tool, ...]:
-    """With apply_patch for models that write patches, where the run may edit and write files: each
-    file of a patch goes through those two tools. It is shown in the place of edit (`shown_specs`)."""
+    """Return the tools with apply_patch for models that write patches, if the run may edit and write files: each file
+    of a patch is changed with those two tools. It is shown in place of edit (`shown_specs`)."""
     names = {tool.spec.name for tool in tools}
     if not {"edit", "write"} <= names or "apply_patch" in names or not writes_patches(model):
         return tools
@@ -218,14 +215,14 @@ def connect_patches(own: tuple[Tool, ...], tools: tuple[Tool, ...]) -> None:
 
 
 def with_hidden_patches(tools: tuple[Tool, ...], wrap: Wrap) -> tuple[Tool, ...]:
-    """With an apply_patch that is not shown, where the run may edit files: models call it by habit. `tools` are
-    behind their gates, which `wrap` puts around the new one."""
-    found = _file_tools(tools)
-    if "edit" not in found or any(tool.spec.name == "apply_patch" for tool in tools):
+    """Return the tools with a hidden apply_patch, if the run may edit files, because models call it by habit. `tools`
+    are behind their gates, which `wrap` adds to the new tool."""
+    file_tools = _file_tools(tools)
+    if "edit" not in file_tools or any(tool.spec.name == "apply_patch" for tool in tools):
         return tools
-    patches = _apply_patch.ApplyPatchTool(shown=False)
-    patches.tools = found
-    return (*tools, *wrap((patches,)))
+    patch_tool = _apply_patch.ApplyPatchTool(shown=False)
+    patch_tool.tools = file_tools
+    return (*tools, *wrap((patch_tool,)))
 
 
 def _file_tools(tools: tuple[Tool, ...]) -> dict[str, Tool]:
@@ -233,13 +230,13 @@ def _file_tools(tools: tuple[Tool, ...]) -> dict[str, Tool]:
 
 
 def offered_tools(delegation: Delegation, project: Project, request: RunRequest, notes: list[str]) -> dict[str, Tool]:
-    """The tools with which the run of `request` may start others."""
+    """Return the delegation tools of the run of `request`."""
     settings = project.settings.settings
     template = None
     if settings.tool_description_mode == "custom":
-        found = find_template(request.cwd, project.environment)
-        notes.extend(found.warnings)
-        template = found.text
+        custom = find_template(request.cwd, project.environment)
+        notes.extend(custom.warnings)
+        template = custom.text
     notes.extend(sentence for _, sentence in unknown_types(request.spec, project.catalog().names))
     wording = Wording(
         types=type_lines(_listed(project, request), frozenset(project.tools)),
@@ -265,16 +262,16 @@ def offered_tools(delegation: Delegation, project: Project, request: RunRequest,
 
 
 def _agent_dir(project: Project) -> str:
-    """Where a person's own agents are, as they would write it."""
+    """Return the folder of a person's own agents, abbreviated with `~` if possible."""
     folder = project.home / "agents"
     return Wording().agent_dir if folder == home(project.environment) / ".retinue" / "agents" else str(folder)
 
 
 def _default_type(settings: Settings, *, nested: bool) -> str | None:
-    """What is started when no type is named, as `resolve_type` has it."""
+    """Return the type that `resolve_type` uses for calls without a type; None if there is none."""
     fallback = settings.fallback_subagent
     if nested or fallback is None:
-        return GENERAL
+        return GENERAL_PURPOSE
     return None if fallback is False else fallback
 
 
@@ -287,13 +284,13 @@ def _live(settings: Settings) -> Live:
 
 
 def _items(run_id: str, project: Project) -> tuple[DisplayItem, ...]:
-    """What a run that has ended said and called, from the log."""
+    """Return the answers and calls of an ended run, from the log."""
     bodies = (event.body for event in project.log.reader.stream(run_id, types=("assistant.ended",)))
     return display_items(body.message for body in bodies if isinstance(body, AssistantEnded))
 
 
 def policy_text(project: Project, request: RunRequest) -> str:
-    """The lines in the main agent's prompt that say when to delegate, and to whom."""
+    """Return the section of the main agent's prompt about delegation."""
     specs = _listed(project, request)
     named = {line.name for line in type_lines(specs, frozenset(project.tools))}
     return delegation_policy(
@@ -301,21 +298,21 @@ def policy_text(project: Project, request: RunRequest) -> str:
     )
 
 
-UNLISTED = {
+UNLISTED_AGENTS = {
     "claude": frozenset({"explorer", "implementer", "statusline-setup", "retinue-guide"}),
     "devkit": frozenset({"statusline-setup", "retinue-guide"}),
     "codingcode": frozenset({"explorer", "implementer", "statusline-setup", "retinue-guide"}),
 }
-"""Shipped agents that double one of the list, or that commands start. They can be called by name."""
+"""Built-in agents that duplicate a listed one, or that commands start. They can be called by name."""
 
 
 def _listed(project: Project, request: RunRequest) -> tuple[AgentSpec, ...]:
-    """The agents that a run is told of, unless it may start only those that its file names."""
-    found = _startable(project, request)
+    """Return the agents for the lists that a run gets: those that its file names, or else the listed ones."""
+    agents = _startable(project, request)
     if startable_types(request.spec) is not None:
-        return found
-    unlisted = UNLISTED[project.settings.settings.delegation_vocabulary]
-    return tuple(spec for spec in found if spec.source != "builtin" or spec.name not in unlisted)
+        return agents
+    unlisted = UNLISTED_AGENTS[project.settings.settings.delegation_vocabulary]
+    return tuple(spec for spec in agents if spec.source != "builtin" or spec.name not in unlisted)
 
 
 def _startable(project: Project, request: RunRequest) -> tuple[AgentSpec, ...]:
@@ -323,5 +320,5 @@ def _startable(project: Project, request: RunRequest) -> tuple[AgentSpec, ...]:
     allowed = None if named is None else {name.casefold() for name in named}
     entries = project.catalog().offered(project.settings.settings.delegation_vocabulary)
     denied = project.part(Rules).denied_agents()
-    found = [entry.spec for entry in entries if entry.name.lower() not in denied]
-    return tuple(spec for spec in found if allowed is None or spec.name.casefold() in allowed)
+    agents = (entry.spec for entry in entries if entry.name.lower() not in denied)
+    return tuple(spec for spec in agents if allowed is None or spec.name.casefold() in allowed)

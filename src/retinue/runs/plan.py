@@ -1,9 +1,8 @@
-"""From a request to the launch of a run, in one pass: limits, model, tools, prompt.
+"""Planning of a run: from its request to its launch in one pass over limits, model, tools and prompt.
 
-They are decided here for fresh and for resumed runs alike. An option that cannot be applied either fails the launch
+New and resumed runs are planned in the same way. An option that cannot be applied either fails the launch
 (`LaunchError`) or adds a note to the outcome. Capabilities take part at fixed moments (`runs/capability.py`). A project
-may have a model source of its own, which answers in place of all providers: no provider is asked then, and requests are
-not limited.
+may have its own model source, which replaces all providers: no provider is asked then, and requests are not limited.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from retinue.models.inventory import with_real_window
 from retinue.models.limiter import LimiterGate, account_of, process_limiters, shared_prefix
 from retinue.models.providers import Providers
 from retinue.models.select import ModelSelection, build_model, select_model, unsent_level
-from retinue.runs.budget import BUDGETED
+from retinue.runs.budget import BUDGET_LIMITS
 from retinue.runs.guard import STARTING, Patterns, bounds_below, bounds_from_record, ceiling_of
 from retinue.runs.launch import Launch, LaunchPlan
 from retinue.runs.offer import (
@@ -43,9 +42,9 @@ from retinue.runs.offer import (
 )
 from retinue.runs.project import with_consent
 from retinue.runs.prompt import PromptPart, joined
-from retinue.runs.record import keep_to_past, transcript_of
-from retinue.runs.requests import well_formed
-from retinue.runs.system_prompt import assemble, in_documentation, inherited, is_guide, prompt_above, restored
+from retinue.runs.record import restrict_to_past, transcript_of
+from retinue.runs.requests import check_values
+from retinue.runs.system_prompt import assemble, in_documentation, inherited, is_guide, prompt_above, restored_prompt
 from retinue.settings.load import check_limits
 from retinue.settings.table import SMALL_MODEL
 from retinue.tools.filter import ToolSelection, select_tools
@@ -67,21 +66,21 @@ async def choose_model(request: RunRequest, project: Project, notes: list[str], 
     if "model" in request.pinned and request.model and of_file:
         notes.append(f"model {request.model} replaces {of_file} of the file")
         of_file = None
-    wanted, models = request.model, project.program_models
-    if models.default is not None and not (wanted and "model" in request.pinned):
-        wanted, of_file = models.default, None
+    requested, models = request.model, project.program_models
+    if models.default is not None and not (requested and "model" in request.pinned):
+        requested, of_file = models.default, None
     above = parent.launch.model.info if parent else None
     small = False
     if of_file is None and _is_explore(request.spec):
         preferred = project.settings.settings.explore_model
         small = preferred == SMALL_MODEL
-        of_file = None if small or wanted else preferred
-    key = ("model", wanted, of_file, small, request.spec.model.fallbacks, above.full_name if above else None)
+        of_file = None if small or requested else preferred
+    key = ("model", requested, of_file, small, request.spec.model.fallbacks, above.full_name if above else None)
     selection: ModelSelection | None = project.round.get(key)
     if selection is None:
         try:
             selection = await select_model(
-                wanted,
+                requested,
                 file_model=of_file,
                 fallbacks=request.spec.model.fallbacks,
                 parent=above,
@@ -105,7 +104,7 @@ def _is_explore(spec: AgentSpec) -> bool:
 
 
 async def _with_real_window(selection: ModelSelection, project: Project) -> ModelSelection:
-    """A server on this machine is asked how much its model can hold there."""
+    """Return the selection with the context window that a server on this machine reports."""
     if not selection.provider.runs_models:
         return selection
     providers = Providers(project.settings.settings, project.environment)
@@ -113,7 +112,7 @@ async def _with_real_window(selection: ModelSelection, project: Project) -> Mode
 
 
 def _gate(selection: ModelSelection, system: str, tools: tuple[Tool, ...]) -> LimiterGate | None:
-    """All runs of this process at one provider share one limiter; embedded models need none."""
+    """Return the gate of a run. All runs of this process at one provider share a limiter; embedded models need none."""
     provider = selection.provider
     brought = selection.model is not None
     if brought or (provider.api == "embedded" and provider.id == "offline"):
@@ -124,12 +123,12 @@ def _gate(selection: ModelSelection, system: str, tools: tuple[Tool, ...]) -> Li
 
 
 SEARCHING_AGENTS = frozenset({"explore", "explorer"})
-"""What these do, the search planner can do, too."""
+"""The search planner can also do the work of these agents."""
 
 
 def _lacks_model(plan: LaunchPlan, selection: ModelSelection) -> bool:
-    """Return whether nobody chose the planner that a run would get, and the agent does more than search. A person who
-    goes on without a model has chosen it."""
+    """Return whether a run would get the search planner for want of a model, although its agent does more than search.
+    A person who has decided to work without a model has chosen the planner."""
     if selection.source != "offline" or plan.request.spec.name.lower() in SEARCHING_AGENTS:
         return False
     from retinue.models.setup import is_without_model
@@ -140,7 +139,7 @@ def _lacks_model(plan: LaunchPlan, selection: ModelSelection) -> bool:
 def build_for(
     plan: LaunchPlan, selection: ModelSelection, system: str, tools: tuple[Tool, ...]
 ) -> tuple[Model, LimiterGate | None]:
-    """Return the model of a run that begins now, and where its requests wait."""
+    """Return the model of a run that begins now, and the gate of its requests."""
     source = plan.project.model_source
     if source is not None:
         return source.build(plan.request, plan.run_id), None
@@ -163,8 +162,8 @@ def build_for(
 
 @asynccontextmanager
 async def launching(plan: LaunchPlan, check_open: Callable[[], None] = lambda: None) -> AsyncIterator[Launch]:
-    """Decide everything about a run, and yield its launch. The block records the run; if that fails, nothing is left of
-    the attempt. Without a `run_id` nothing is made, and nobody is asked whether the run may start.
+    """Plan a run, and yield its launch. The caller records the run inside of the context; if that fails, the launch is
+    undone. Without a `run_id` nothing is created, and nobody is asked whether the run may start.
 
     Raise LaunchError when the agent must not start, UnknownModelError when the caller named a model that does not
     exist, and SpawnDeniedError or PromptBlockedError when a capability objects. `check_open` raises when the program is
@@ -185,7 +184,7 @@ async def launching(plan: LaunchPlan, check_open: Callable[[], None] = lambda: N
         tools = with_patches(tuple(plan.tools.values()), selection.info.id)
         plan.tools = {tool.spec.name: tool for tool in tools}
         if plan.past is not None:
-            keep_to_past(plan, plan.past)
+            restrict_to_past(plan, plan.past)
         yield await _launch(plan, selection, check_open)
     except BaseException:
         await plan.hooks.close()
@@ -200,7 +199,7 @@ async def _launch(plan: LaunchPlan, selection: ModelSelection, check_open: Calla
     plan.above = prompt_above(plan.request, project, parent)
     parts = write_prompt(plan)
     text = _past_prompt(plan) or joined(parts)
-    # Runs that start together mostly have the same prompt: they share one string of many kilobytes.
+    # Runs that start together mostly have the same prompt, and share one string of many kilobytes.
     system = project.round.once(("system", text), lambda: text)
     model, gate = build_for(plan, selection, system, tools)
     thinking = _thinking(plan.request, plan.notes) or selection.thinking
@@ -208,13 +207,13 @@ async def _launch(plan: LaunchPlan, selection: ModelSelection, check_open: Calla
         plan.notes.append(unsent)
     if thinking is None and parent is not None:
         thinking = parent.launch.thinking
-        # Recorded with the run, which may be resumed without its parent.
+        # It is recorded with the run, because the run may be resumed without its parent.
         plan.request = replace(plan.request, thinking=thinking)
     if plan.run_id:
         check_open()
         for capability in project.capabilities.plan:
             await capability.admit(plan)
-        # The program may have begun to end while a hook was asked.
+        # The program may have begun to shut down while a hook ran.
         check_open()
     options = plan.past.created.options if plan.past is not None and plan.past.created is not None else NO_OPTIONS
     return Launch(
@@ -241,23 +240,23 @@ async def _launch(plan: LaunchPlan, selection: ModelSelection, check_open: Calla
 
 
 def _past_prompt(plan: LaunchPlan) -> str | None:
-    """Return the prompt that a resumed run had, as far as the log of this machine has it."""
+    """Return the prompt that a resumed run had; None if the log of this machine does not have it."""
     if plan.past is None or plan.project.moved is not None or not plan.past.messages:
         return None
-    return restored(plan.project.log.reader, plan.past.created, plan.request.parent_id)
+    return restored_prompt(plan.project.log.reader, plan.past.created, plan.request.parent_id)
 
 
 def check(request: RunRequest) -> None:
-    """Raise LaunchError for what can be refused before anything is looked up or made."""
+    """Raise LaunchError for a request that can be refused before anything is looked up or created."""
     spec = request.spec
     if not spec.enabled:
         raise DisabledAgentError(
             f"The agent '{spec.name}' is disabled.", remedy=f"Enable it with: retinue agents enable {spec.name}"
         )
     require_startable(spec)
-    well_formed(request)
+    check_values(request)
     if not request.task.strip():
-        raise LaunchError("The task is empty.", remedy="Say what the agent should do.")
+        raise LaunchError("The task is empty.", remedy="Describe what the agent should do.")
 
 
 def check_folder(request: RunRequest) -> None:
@@ -278,8 +277,8 @@ async def restrict(plan: LaunchPlan) -> None:
 
 
 def is_readonly(request: RunRequest, mode: PermissionMode, settings: Settings, notes: list[str]) -> bool:
-    """Return whether a run may change nothing: because its file or mode says so, no run above it could
-    let it, or it may have been written for devkit-pi, whose agents write only with `allowWrite`."""
+    """Return whether a run must be read-only: by its file or its mode, because a run above it is, or because its file
+    may have been written for devkit-pi, whose agents write only with `allowWrite`."""
     if bool(request.spec.readonly) or mode == "plan":
         return True
     if request.ceiling.readonly:
@@ -288,18 +287,18 @@ def is_readonly(request: RunRequest, mode: PermissionMode, settings: Settings, n
     if settings.allow_write or not may_be_devkits(request.spec):
         return False
     if _asks_to_change(request.spec):
-        notes.append(_HELD[request.spec.dialect == "devkit"])
+        notes.append(_ALLOW_WRITE_NOTES[request.spec.dialect == "devkit"])
     return True
 
 
-_HELD = {
+_ALLOW_WRITE_NOTES = {
     True: "It runs read-only: agents written for devkit-pi write only with the setting allowWrite "
     "(retinue settings set allowWrite true).",
     False: "It runs read-only: by its keys it may have been written for devkit-pi, whose agents write only with the "
     "setting allowWrite (retinue settings set allowWrite true). A key that only pi has, such as prompt_mode: replace, "
     "makes it pi's.",
 }
-"""What is said of an agent that `allowWrite` holds back, by whether its file is devkit-pi's for certain."""
+"""Notes about an agent that needs `allowWrite`, by whether its file certainly belongs to devkit-pi."""
 
 
 def _asks_to_change(spec: AgentSpec) -> bool:
@@ -308,8 +307,8 @@ def _asks_to_change(spec: AgentSpec) -> bool:
 
 
 async def choose_tools(plan: LaunchPlan) -> None:
-    """Put into `plan.tools` what the run may use, by its file, its rights and the rules. Raise LaunchError for a
-    file whose list leaves nothing."""
+    """Set `plan.tools` by the agent's file, its rights and the rules. Raise LaunchError if the file's list leaves no
+    tool."""
     spec, project = plan.spec, plan.project
     plan.may_spawn = plan.delegation is not None and _may_spawn(plan.request, plan.settings)
     plan.policy = _with_subagents(spec, may_spawn=plan.may_spawn)
@@ -331,7 +330,7 @@ async def choose_tools(plan: LaunchPlan) -> None:
 
 
 def _fit_exit_plan(plan: LaunchPlan) -> None:
-    """Let a run that no person approves a plan for end with its plan."""
+    """Let a run end with its plan if no person can approve it."""
     if "exit_plan" not in plan.available:
         return
     from retinue.tools.companions import FinalPlanTool, PlanAnswerTool
@@ -345,14 +344,14 @@ def _fit_exit_plan(plan: LaunchPlan) -> None:
 def _select(plan: LaunchPlan) -> None:
     selection = select(plan, plan.available)
     if selection.refusal is not None:
-        where = f" in {plan.spec.path}" if plan.spec.path else ""
-        remedy = f"Correct `tools`{where}, or leave the key out."
+        location = f" in {plan.spec.path}" if plan.spec.path else ""
+        remedy = f"Correct `tools`{location}, or leave the key out."
         if selection.denies_unreadably:
-            remedy = f"Correct what it denies{where}, or leave the entry out."
+            remedy = f"Correct what it denies{location}, or leave the entry out."
         raise RefusedAgentError(f"Agent '{plan.spec.name}' {selection.refusal}", remedy=remedy)
     if plan.spec.source != "builtin":
         plan.missing = selection.missing
-    # What a shipped agent can do without is left out of its tools and not worth a note.
+    # Missing tools of a built-in agent need no note, because it can work without them.
     plan.notes += [note for note in selection.notes if note in plan.missing or note not in selection.missing]
     allowed = plan.permit(selection.tools, plan.notes)
     plan.tools = useful_tools({tool.spec.name: tool for tool in allowed}, plan.spec)
@@ -378,7 +377,7 @@ def select(plan: LaunchPlan, tools: Mapping[str, Tool]) -> ToolSelection:
 
 
 def _reach_beyond(plan: LaunchPlan) -> None:
-    """Let the run's `read` reach what capabilities have named outside of its workspace."""
+    """Allow the run's `read` the folders outside of its workspace that capabilities have named."""
     read = plan.tools.get("read")
     if read is not None and (plan.readable or plan.beyond is not None) and not isinstance(read, Reaching):
         plan.tools["read"] = Reaching(read, plan.readable, beyond=plan.beyond)
@@ -392,8 +391,8 @@ def write_prompt(plan: LaunchPlan) -> tuple[PromptPart, ...]:
 
 
 def _may_spawn(request: RunRequest, settings: Settings) -> bool:
-    """Main agents may. Others may if their file says so: a list of agents, `Agent` among the
-    tools, or no list of tools at all in a twin of the parent."""
+    """Return whether a run may start others. Main agents may. Other agents may by their file: if it has a list of
+    agents, lists the tool `Agent`, or is that of a twin without a list of tools."""
     spec = request.spec
     if not settings.subagents_enabled or request.depth >= settings.max_subagent_depth or spec.isolated:
         return False
@@ -407,22 +406,22 @@ def _may_spawn(request: RunRequest, settings: Settings) -> bool:
 
 
 def _with_subagents(spec: AgentSpec, *, may_spawn: bool) -> ToolPolicy:
-    """A file that lists agents it may start need not list the tool that starts them, and one that
-    lists that tool need not list those that read results, steer and so on. Where it may start none, nothing
-    is added: only what the file itself names is said to be missing."""
+    """Return the policy with the delegation tools. A file with a list of agents need not list the tool that starts
+    them, and a file with that tool need not list the tools that read results, steer and so on. If the run may not start
+    agents, nothing is added, so that only tools in the file are reported as missing."""
     allow = spec.tools.allow
     if not may_spawn or allow is None or "*" in allow:
         return spec.tools
     starts = any(STARTING.intersection(canonical(split_entry(entry)[0])) for entry in allow)
     if not spec.subagents and not starts:
         return spec.tools
-    more = SPAWNING if spec.subagents else SPAWNING - STARTING
-    return replace(spec.tools, allow=(*allow, *sorted(more)))
+    added = SPAWNING if spec.subagents else SPAWNING - STARTING
+    return replace(spec.tools, allow=(*allow, *sorted(added)))
 
 
 def _with_output(policy: ToolPolicy, spec: AgentSpec) -> ToolPolicy:
-    """A file that lists the shell need not list what reads and stops its commands in the background:
-    that is no right of its own. pi has no such commands, and a read-only shell only looks."""
+    """Return the policy with `bash_output` for a file that lists the shell. Reading and stopping its own background
+    commands is not a separate right. pi has no such commands, and a read-only shell does not need them."""
     allow = policy.allow
     if allow is None or spec.dialect == "pi" or has_only_builtins(spec):
         return policy
@@ -433,17 +432,17 @@ def _with_output(policy: ToolPolicy, spec: AgentSpec) -> ToolPolicy:
 
 
 def _limits(request: RunRequest, settings: Settings, notes: list[str], parent: Run | None) -> Limits:
-    """Settings and what the file's dialect promises, then file and caller, of whom the stronger
-    comes last. A 0 of a file lifts a limit, as a None of the caller does."""
+    """Return the limits of a run, in increasing precedence: settings, the defaults of the file's dialect, then file and
+    caller in the order that the request decides. A 0 in a file means no limit, as None of the caller does."""
     spec = request.spec
-    of_file = {"max_turns": spec.max_turns, "seconds": spec.timeout_seconds}
-    said = {name: value or None for name, value in of_file.items() if value is not None}
-    weaker, stronger = (said, request.limits) if "limits" in request.pinned else (request.limits, said)
+    file_values = {"max_turns": spec.max_turns, "seconds": spec.timeout_seconds}
+    of_file = {name: value or None for name, value in file_values.items() if value is not None}
+    weaker, stronger = (of_file, request.limits) if "limits" in request.pinned else (request.limits, of_file)
     for name in weaker.keys() & stronger.keys():
         if weaker[name] != stronger[name]:
             notes.append(f"{name} {stronger[name] or 'unlimited'} replaces {weaker[name] or 'unlimited'}")
-    stronger = {name: value for name, value in stronger.items() if name not in BUDGETED}
-    weaker = {name: value for name, value in weaker.items() if name not in BUDGETED}
+    stronger = {name: value for name, value in stronger.items() if name not in BUDGET_LIMITS}
+    weaker = {name: value for name, value in weaker.items() if name not in BUDGET_LIMITS}
     values: dict[str, Any] = {name: getattr(settings, setting) for name, setting in _LIMIT_SETTINGS.items()}
     values |= _limits_of_dialect(spec, settings, parent)
     values |= weaker
@@ -461,8 +460,8 @@ _LIMIT_SETTINGS = {
 
 
 def _limits_of_dialect(spec: AgentSpec, settings: Settings, parent: Run | None) -> dict[str, Any]:
-    """The limits that the documents of the file's dialect promise. What a person has set counts
-    more: these stand in the place of our defaults only."""
+    """Return the documented default limits of the file's dialect. They replace only our defaults, not settings of a
+    person."""
     dialect = DIALECTS[spec.dialect]
     limits: dict[str, Any] = dict(dialect.limits)
     if parent is not None:

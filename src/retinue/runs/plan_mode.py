@@ -1,8 +1,7 @@
-"""The permission mode of a main run that lives: a person changes it, or ends plan mode by a yes to the plan.
+"""Changes of the permission mode of a live main run: by a person, or by the approval of its plan.
 
-The prompt and the tools that the model has seen stay as they are, so that what a provider has
-cached stays good; the tools that plan mode kept away are added behind them. The log says which
-mode holds since, so that a run that is taken up again has it.
+The prompt and the tools of earlier requests stay unchanged, so that the provider's cache stays valid. The tools that
+plan mode withheld are added after them. The log records the mode, so that a resumed run has it.
 """
 
 from __future__ import annotations
@@ -25,36 +24,36 @@ if TYPE_CHECKING:
     from retinue.core.tool import Tool, ToolContext
     from retinue.runs.run import Run
 
-QUESTION = "Carry out this plan?"
-OPTIONS = ("Yes, and accept edits", "Yes, and ask before each change", "No, go on planning")
-_NOBODY = frozenset({"policy", "expiry"})
+PLAN_QUESTION = "Carry out this plan?"
+PLAN_OPTIONS = ("Yes, and accept edits", "Yes, and ask before each change", "No, go on planning")
+_NOT_A_PERSON = frozenset({"policy", "expiry"})
 
 
-PLANNING = (
+PLAN_MODE_BEGUN = (
     "The person has switched to plan mode: change nothing from now on. Study what you need, then hand in a plan with "
     "exit_plan."
 )
-PLANNED = "The person has ended plan mode: you may make changes again, in the permission mode {}."
+PLAN_MODE_ENDED = "The person has ended plan mode: you may make changes again, in the permission mode {}."
 
 
 def announce_mode(node: Run, before: PermissionMode | None) -> None:
-    """Record the mode that a person chose for a run that is taken up again, and tell its model of plan mode."""
+    """Record the mode that a person chose for a resumed run, and notify its model if plan mode begins or ends."""
     mode = node.mode
     record_mode(node, mode)
     if mode == "plan" and before != "plan":
-        node.controls.deliver(notification(PLANNING, ModeNotice(mode)))
+        node.controls.deliver(notification(PLAN_MODE_BEGUN, ModeNotice(mode)))
     elif mode != "plan" and before == "plan":
-        node.controls.deliver(notification(PLANNED.format(mode), ModeNotice(mode)))
+        node.controls.deliver(notification(PLAN_MODE_ENDED.format(mode), ModeNotice(mode)))
 
 
 def record_mode(node: Run, mode: PermissionMode, cause: Literal["person", "plan"] = "person") -> None:
-    """Record which mode holds from here on."""
+    """Record the mode from now on."""
     node.record(ModeChanged(mode, cause))
 
 
 class PlanMode:
-    """The mode of one main run, for one attempt of it. `wrap` guards tools that it gets later;
-    `guarded` are those it has."""
+    """The mode of one attempt of a main run. `wrap` guards tools that are added later; `guarded` are its present
+    tools."""
 
     def __init__(
         self,
@@ -69,33 +68,33 @@ class PlanMode:
         self._wrap = wrap
         self._guarded = guarded
         self.tools: tuple[Tool, ...] = ()
-        """What the run has got since its mode was changed, behind its gate."""
+        """The guarded tools that were added by changes of the mode."""
 
     async def submit_plan(self, plan: str, call_id: str) -> Reply:
-        """Ask a person whether the plan is to be carried out. After a yes the mode is another one."""
+        """Ask a person whether to carry out the plan. An approval changes the mode."""
         node, guard = self._node, self._project.part(RunGuards).get(self._node.id)
         if node.mode != "plan":
-            return Reply("answered", "Plan mode is over already: go on with your work.")
+            return Reply("answered", "Plan mode is over already: continue your work.")
         if guard is None or not self._project.can_ask:
             return Reply("nobody")
         plan = self._project.redactor(plan)
         with node.controls.waiting(call_id):
             answer = await self._project.inbox_service.question(
-                QUESTION, OPTIONS, asker=guard.asker, call_id=call_id, detail=plan
+                PLAN_QUESTION, PLAN_OPTIONS, asker=guard.asker, call_id=call_id, detail=plan
             )
-        if answer.by in _NOBODY:
+        if answer.by in _NOT_A_PERSON:
             return Reply("nobody")
-        said = " ".join(filter(None, (answer.choice, answer.message))).strip()
-        if not said.casefold().startswith("yes"):
-            words = said if said != OPTIONS[-1] else "The person wants another plan."
-            return Reply("answered", f"Not approved: {words} You are still in plan mode.", answer.by or "")
-        mode: PermissionMode = "acceptEdits" if answer.choice == OPTIONS[0] else "default"
-        more = answer.message if answer.choice in OPTIONS else said
-        return Reply("answered", f"{await self._leave(mode)} {more}".rstrip(), answer.by or "")
+        text = " ".join(filter(None, (answer.choice, answer.message))).strip()
+        if not text.casefold().startswith("yes"):
+            reason = text if text != PLAN_OPTIONS[-1] else "The person wants another plan."
+            return Reply("answered", f"Not approved: {reason} You are still in plan mode.", answer.by or "")
+        mode: PermissionMode = "acceptEdits" if answer.choice == PLAN_OPTIONS[0] else "default"
+        message = answer.message if answer.choice in PLAN_OPTIONS else text
+        return Reply("answered", f"{await self._leave(mode)} {message}".rstrip(), answer.by or "")
 
     async def change(self, mode: PermissionMode) -> None:
-        """Let `mode` hold from the run's next call on. Its model hears of it where a call is refused, or where it
-        hands in a plan that nobody needs any more: a message of its own would make a finished agent answer again."""
+        """Set `mode` from the run's next call on. The model learns it from a refused call or from the answer to its
+        plan: a separate message would make a finished agent answer again."""
         node, before = self._node, self._node.mode
         if mode == before:
             return
@@ -104,12 +103,12 @@ class PlanMode:
         elif before != "plan":
             self._change(mode, (), readonly=node.readonly)
         elif await self._take_up(mode) is None:
-            # Its file makes it read-only: the mode changes, its rights do not.
+            # Its file makes it read-only: only the mode changes.
             self._change(mode, (), readonly=True)
         record_mode(node, mode)
 
     async def _leave(self, mode: PermissionMode) -> str:
-        """Give the run the tools and the rights of `mode`. Return what its model should know."""
+        """Give the run the tools and the rights of `mode`. Return a text for its model."""
         new = await self._take_up(mode)
         if new is None:
             return "Approved, but this agent is read-only in every mode: end with the plan as your answer."
@@ -119,8 +118,8 @@ class PlanMode:
         return f"Approved. Plan mode is over: carry out the plan now, and check it.{gained}"
 
     async def _take_up(self, mode: PermissionMode) -> tuple[Tool, ...] | None:
-        """Give the run what `mode` allows after plan mode, and return its new tools; None for a run that is
-        read-only in every mode."""
+        """Give the run the rights of `mode` after plan mode, and return its new tools; None if the run is read-only in
+        every mode."""
         node, project = self._node, self._project
         launch, notes = node.launch, list[str]()
         request = replace(launch.request, permission_mode=mode)
@@ -134,9 +133,9 @@ class PlanMode:
         return new
 
     def _new_tools(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
-        """Return those that the run has not got."""
-        known = {tool.spec.name for tool in self._node.tools}
-        return tuple({tool.spec.name: tool for tool in tools if tool.spec.name not in known}.values())
+        """Return those of the tools that the run does not have."""
+        present = {tool.spec.name for tool in self._node.tools}
+        return tuple({tool.spec.name: tool for tool in tools if tool.spec.name not in present}.values())
 
     def _change(self, mode: PermissionMode, new: tuple[Tool, ...], *, readonly: bool) -> None:
         node, project = self._node, self._project

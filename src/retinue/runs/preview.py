@@ -1,7 +1,7 @@
-"""What the model of a run would see, without starting one.
+"""Preview of a run's prompt and tools, without starting the run.
 
-The same steps as a launch, in the same order, but that no model is chosen, no server is started
-and nothing is made: tools of MCP servers are missing, and a note says so.
+A preview takes the steps of a launch in the same order, but chooses no model, starts no server and creates nothing. The
+tools of MCP servers are missing, which a note states.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from retinue.runs.delegate import Delegate
 from retinue.runs.launch import LaunchPlan
 from retinue.runs.plan import check, choose_tools, restrict, write_prompt
 from retinue.runs.prompt import PromptPart, joined
-from retinue.runs.requests import LONGEST_TASK
+from retinue.runs.requests import MAX_TASK_CHARACTERS
 from retinue.runs.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Preview(Struct, frozen=True):
-    """`parts` joined are the system prompt; `message` is the first thing a run is told."""
+    """The prompt and tools of a run. The joined `parts` are the system prompt; `message` is the first message."""
 
     parts: tuple[PromptPart, ...]
     tools: tuple[Tool, ...]
@@ -40,13 +40,13 @@ class Preview(Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """Of the prefix that every request of the run carries, as estimated before a launch."""
+        """The estimated size of the prefix that every request of the run has."""
         return overhead(self.system, [tool.spec for tool in self.tools])
 
 
 async def preview(request: RunRequest, project: Project, under: Preview | None = None) -> Preview:
-    """Return what the model of a run would see. `under` is what the run that starts it would see; None for one
-    that a person starts. Raise LaunchError where a launch would."""
+    """Return the preview of a run. `under` is the preview of the run that starts it; None if a person starts it. Raise
+    LaunchError if a launch would."""
     check(request)
     plan = LaunchPlan(request, project, delegation=Delegate(Supervisor(project), "preview"), preview=True)
     if under is not None:
@@ -54,7 +54,7 @@ async def preview(request: RunRequest, project: Project, under: Preview | None =
     await restrict(plan)
     await choose_tools(plan)
     parts = write_prompt(plan)
-    if len(request.task) > LONGEST_TASK and "read" in plan.tools:
-        longest = f"{LONGEST_TASK:,}"
+    if len(request.task) > MAX_TASK_CHARACTERS and "read" in plan.tools:
+        longest = f"{MAX_TASK_CHARACTERS:,}"
         plan.note(f"a task of more than {longest} characters is handed over as a file: it would see the beginning")
     return Preview(parts, tuple(plan.tools.values()), request.task, plan.mode, tuple(plan.notes))

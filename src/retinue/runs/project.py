@@ -112,8 +112,8 @@ class Project:
         """Raw values by setting name that hold in this process alone, before any file."""
         self._cleaned = False
         self.clock: Clock = SYSTEM_CLOCK
-        self.connect_elsewhere: Callable[[Project], Any] = lambda project: None
-        """Returns what sends runs to other machines (`runs.elsewhere.Elsewhere`), or None."""
+        self.connect_remote_sender: Callable[[Project], Any] = lambda project: None
+        """Returns the sender of runs to other machines (`runs.remote.RemoteSender`), or None."""
         self.moved: tuple[Path, Path] | None = None
         """The project's folder on the machine that offered a run, and the same one here."""
         self.brought: Path | None = None
@@ -229,9 +229,9 @@ class Project:
         return self.round.once(("real path", path), lambda: Path(self.real(str(path.expanduser()))))
 
     @cached_property
-    def elsewhere(self) -> Any:
-        """What sends runs to other machines (`runs.elsewhere.Elsewhere`), or None where no log is shared."""
-        return self.connect_elsewhere(self)
+    def remote_sender(self) -> Any:
+        """Sends runs to other machines (`runs.remote.RemoteSender`); None if the log is not shared."""
+        return self.connect_remote_sender(self)
 
     @cached_property
     def home(self) -> Path:
@@ -354,7 +354,7 @@ class Project:
             from retinue.runs.cleanup import tidy_log
 
             await tidy_log(self)
-        for name in ("elsewhere", "transport", "log"):
+        for name in ("remote_sender", "transport", "log"):
             part = self.__dict__.pop(name, None)
             if part is not None:
                 await part.close()

@@ -1,5 +1,5 @@
-"""The first event of a run, which holds everything that was decided about it, and the way back: what a resumed run had.
-Also the names by which people address runs.
+"""The first event of a run, which records all decisions about it, and the request that a resumed run had. Also the
+names by which people address runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from retinue.log.transcript import transcript_path, wants_transcript
 from retinue.models.resolve import OFFLINE
 from retinue.runs.guard import bounds_to_record
 from retinue.runs.prompt import current_commit
-from retinue.runs.system_prompt import kept
+from retinue.runs.system_prompt import recorded_prompt
 from retinue.settings.places import database_of, home, repository_root
 from retinue.tools.paths import label
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from retinue.runs.project import Project
 
 
-PLANNER = OFFLINE.full_name
+PLANNER_MODEL = OFFLINE.full_name
 RESUME_PROMPT = "Go on with your task from where you were."
-NEWS_PROMPT = "Hear what became of the agents that you started."
-"""For a resume that only brings such news: the run is told nothing else."""
+NEWS_PROMPT = "Read the results of the agents that you started."
+"""The prompt of a resume for such results only. The run gets just the notification."""
 
 
 def created(
@@ -51,7 +51,7 @@ def created(
     background: bool,
     call_id: str | None,
 ) -> RunCreated:
-    """Return the first event of a run. `definition` is the agent as its file has it."""
+    """Return the first event of a run. `definition` is the agent as in its file."""
     request = launch.request
     spec: Mapping[str, Any] = msgspec.json.decode(dump(definition))
     options = RunOptions(
@@ -66,15 +66,15 @@ def created(
         budget=None if request.budget is None else request.budget.as_dict(),
         pinned=tuple(sorted(request.pinned)),
         schema=request.schema,
-        # Plan mode may end with a yes to the plan; what else made the run read-only stays.
-        # On another machine, other settings hold: the mode goes with the run.
+        # Plan mode may end with an approval; other reasons for a read-only run stay.
+        # Another machine has other settings, so the mode is sent with the run.
         permission_mode=launch.mode if launch.mode == "plan" or request.placement else request.permission_mode,
         readonly=bool(definition.readonly) if launch.mode == "plan" else launch.readonly,
         ceiling=request.ceiling.as_dict() if request.parent_id is not None else None,
         bounds=bounds_to_record(launch.bounds) if launch.bounds else None,
         isolation="worktree" if request.placement or (launch.isolation and launch.isolation.own) else None,
         placement=_placement(request),
-        system=kept(launch),
+        system=recorded_prompt(launch),
         commit=_checkout(request, project),
         asked=request.asked,
     )
@@ -97,20 +97,20 @@ def _placement(request: RunRequest) -> Mapping[str, Any] | None:
 
 
 def _checkout(request: RunRequest, project: Project) -> str | None:
-    """Return the commit that the first run of a tree begins at: a test of it begins there again."""
+    """Return the commit at which the first run of a tree begins, for tests that begin there again."""
     if request.parent_id is not None:
         return None
-    # Many runs may start at once: they look for it once.
+    # Runs that start together determine it once.
     return project.round.once(("commit", request.cwd), lambda: current_commit(request.cwd) or "") or None
 
 
 def transcript_of(plan: LaunchPlan) -> str | None:
-    """Return where the transcript of a run goes; None for none here: a run on a worker has its own there."""
+    """Return the path of a run's transcript; None if it has none here. A worker has the transcript of its run."""
     project, past = plan.project, plan.past
     if past is None:
         return _new_transcript(plan)
     if project.moved is not None or database_of(project.state) is not None:
-        # A database may name any file, and files of other machines.
+        # A shared database may name any file, or files of other machines.
         return transcript_path(project.state, plan.run_id)
     if past.started is not None:
         return past.started.transcript
@@ -118,9 +118,9 @@ def transcript_of(plan: LaunchPlan) -> str | None:
 
 
 def _new_transcript(plan: LaunchPlan) -> str | None:
-    """The agent's file may name a folder (`session_dir`): a file of a project only one of the project, so that cloning
-    it does not write elsewhere. With `persist_session` false no session is kept there; the transcript that every run
-    has is with the others."""
+    """Return the path of a new transcript. The agent's file may name a folder (`session_dir`); if the file belongs to a
+    project, the folder must too, so that a cloned project cannot write elsewhere. With `persist_session` false the
+    folder is not used, and the transcript is with the others."""
     request, project = plan.request, plan.project
     session, chosen = request.spec.session, plan.settings.output_transcript
     if request.placement is not None or not wants_transcript(session.transcript, chosen, session.persist):
@@ -138,27 +138,27 @@ def _new_transcript(plan: LaunchPlan) -> str | None:
 
 
 _TOOL_SEARCH = "tool_search"
-"""Finds tools of servers; a run that had them by name before may search for them now."""
+"""The tool that finds tools of servers. A resumed run that had these tools before may search for them."""
 
 
-def keep_to_past(plan: LaunchPlan, past: Conversation) -> None:
-    """Leave a resumed run the tools that it had: a resume gives no rights."""
+def restrict_to_past(plan: LaunchPlan, past: Conversation) -> None:
+    """Limit a resumed run to the tools that it had, because a resume must not add rights."""
     started = past.started
     if started is None:
         return
-    if started.model == PLANNER and plan.model_name != PLANNER:
-        plan.note(f"{plan.model_name} answers from here on; until now it was the search planner.")
+    if started.model == PLANNER_MODEL and plan.model_name != PLANNER_MODEL:
+        plan.note(f"{plan.model_name} answers from now on; until now it was the search planner.")
     began_in = past.created.options.permission_mode if past.created is not None else None
     is_main = plan.request.parent_id is None
     approved = began_in == "plan" and plan.mode != "plan"
     planning = began_in != "plan" and plan.mode == "plan" and is_main
-    had = {*started.tools, _TOOL_SEARCH}
+    permitted = {*started.tools, _TOOL_SEARCH}
     if approved:
-        # A person gave it the others.
-        had.update(map(label, plan.tools.values()))
+        # A person has granted the others with the approval.
+        permitted.update(map(label, plan.tools.values()))
     if planning:
-        had.add("exit_plan")
-    plan.tools = {name: tool for name, tool in plan.tools.items() if label(tool) in had}
+        permitted.add("exit_plan")
+    plan.tools = {name: tool for name, tool in plan.tools.items() if label(tool) in permitted}
     later: frozenset[str] = frozenset()
     if plan.late is not None:
         if not is_main:
@@ -180,11 +180,11 @@ def request_of(
     budget: Budget | None = None,
     thinking: str | None = None,
 ) -> RunRequest:
-    """The request as it was, from the run's first event; with `model`, on another model, with `thinking` at another
-    level. What `limits` and `budget` name is replaced, the rest of both stays."""
+    """Return the request of a run from its first event. `model` and `thinking` replace those of the run. Values in
+    `limits` and `budget` replace single limits."""
     first = past.created
     if first is None:
-        raise LaunchError(f"Run {row.id} has no beginning in the log.", remedy="It cannot be taken up again.")
+        raise LaunchError(f"Run {row.id} has no first event in the log.", remedy="It cannot be resumed.")
     options = first.options
     try:
         spec = msgspec.convert(first.spec, AgentSpec)
@@ -196,13 +196,13 @@ def request_of(
         pinned.add("limits")
     if thinking is not None:
         pinned.add("thinking")
-    had: str | None = past.started.model if past.started else first.model
+    past_model: str | None = past.started.model if past.started else first.model
     of_file = replace(spec.model, name=None, fallbacks=())
-    if had == PLANNER and not options.model:
-        # Nobody chose the planner: it stood in for a model, and there may be one by now.
-        had, of_file = None, spec.model
+    if past_model == PLANNER_MODEL and not options.model:
+        # The planner was used for want of a model, and there may be one now.
+        past_model, of_file = None, spec.model
     return RunRequest(
-        # The model is the one it had, whatever its name in the file would mean today.
+        # The run keeps its model, whatever the name in its file means now.
         # It stays read-only if the run that started it was.
         spec=replace(
             spec,
@@ -211,7 +211,7 @@ def request_of(
         ),
         task=prompt or RESUME_PROMPT,
         cwd=Path(first.cwd),
-        model=model or had,
+        model=model or past_model,
         thinking=thinking or options.thinking,
         limits={**options.limits, **(limits or {})},
         budget=Budget.read(spent) if spent else None,
@@ -227,9 +227,9 @@ def request_of(
 
 
 def as_received(request: RunRequest, project: Project) -> RunRequest:
-    """Return a request from the log as it may run here. In a shared database other machines write the log: a
-    definition from it is foreign, unless a file of this machine says the same. On a worker a run works in a worktree of
-    its project and nowhere else. Raise StateError for one that names another folder."""
+    """Return a request from the log as it may be executed here. Other machines write to a shared database, so a
+    definition from it is foreign, unless a file of this machine has the same rights. On a worker a run works only in a
+    worktree of its project. Raise StateError if it names another folder."""
     if project.moved is not None:
         spec = replace(request.spec, foreign=True, path=None)
         return replace(request, spec=spec, cwd=project.place_of(request.cwd), isolation="worktree")
@@ -239,7 +239,7 @@ def as_received(request: RunRequest, project: Project) -> RunRequest:
 
 
 def _own_definition(spec: AgentSpec, project: Project) -> AgentSpec | None:
-    """Return the definition if a file of this machine brings the same rights; None where none does."""
+    """Return the definition if a file of this machine has the same rights; None otherwise."""
     for entry in project.catalog().entries:
         own = entry.spec
         if (own.name, own.source, own.path) == (spec.name, spec.source, spec.path):
@@ -254,8 +254,8 @@ def _rights(spec: AgentSpec) -> bytes:
 def with_approved_mode(
     request: RunRequest, reader: LogReader, run_id: str, chosen: PermissionMode | None = None
 ) -> RunRequest:
-    """The request of a run that is taken up again, in the mode that a person has `chosen`, or else in the one that
-    holds since a plan of it was approved or a person changed its mode. Nobody chooses for agents of agents."""
+    """Return the request of a resumed run with the mode that a person has `chosen`, or else with the last mode that an
+    approval or a person has set. The mode of agents of agents cannot be chosen."""
     if request.parent_id is not None:
         return request
     mode = chosen or changed_mode(reader, run_id)
@@ -265,14 +265,14 @@ def with_approved_mode(
 
 
 def recorded_mode(reader: LogReader, run_id: str) -> PermissionMode | None:
-    """The mode that a run had last; None where the files decided it."""
+    """Return the last mode of a run; None if the files decide it."""
     first = reader.created(run_id)
     began_in = first.options.permission_mode if first is not None else None
     return changed_mode(reader, run_id) or began_in
 
 
 def changed_mode(reader: LogReader, run_id: str) -> PermissionMode | None:
-    """The mode that holds since a plan was approved or a person changed it; None where it is as the run began."""
+    """Return the last mode that an approval or a person has set; None if the mode never changed."""
     for _, event in reader.ordered(run_id, ("run.mode_changed",), newest_first=True):
         if isinstance(event.body, ModeChanged):
             return event.body.mode
@@ -280,72 +280,69 @@ def changed_mode(reader: LogReader, run_id: str) -> PermissionMode | None:
 
 
 def _recorded_ceiling(row: RunState, past: Conversation, options: RunOptions) -> Ceiling:
-    """Return what the runs above a run kept it from having. The fork of such a run has no parent, and its ceiling."""
-    if row.parent_id is None and options.ceiling is None:
-        return NO_CEILING
-    return _ceiling(past, options)
-
-
-def _ceiling(past: Conversation, options: RunOptions) -> Ceiling:
-    """Logs of older versions have none. A run of theirs that has started keeps the tools it had."""
-    if options.ceiling is None and past.started is not None:
+    """Return the rights that the runs above a run have withheld from it. A fork has no parent, but the same ceiling."""
+    # Older versions recorded no ceiling. Their started runs keep the tools they had.
+    if options.ceiling is None and (row.parent_id is None or past.started is not None):
         return NO_CEILING
     return Ceiling.read(options.ceiling)
 
 
-RESERVED = frozenset({"main"})
-LONGEST = 64
+RESERVED_HANDLES = frozenset({"main"})
+MAX_HANDLE_CHARACTERS = 64
 _MENTION = re.compile(r"@([A-Za-z0-9][A-Za-z0-9_-]{0,127})[ \t\r\n]+(\S.*)", re.DOTALL)
 
 
 class Mention(Struct, frozen=True):
+    """A message to the run with a handle."""
+
     handle: str
     message: str
 
 
 def slug(name: str) -> str:
-    """A name as one lower-case word of letters, digits and dashes, at most 64 characters."""
-    word = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:LONGEST].rstrip("-")
+    """Return a name as one lower-case word of letters, digits and dashes, with at most 64 characters."""
+    word = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:MAX_HANDLE_CHARACTERS].rstrip("-")
     return word or "agent"
 
 
 def assign(name: str, taken: Collection[str], number: int = 2) -> str:
-    """The handle for `name`: itself if free, else with the lowest free number from `number` on."""
+    """Return the handle for `name`: its slug if that is free, else the slug with the lowest free number from `number`
+    on."""
     base = slug(name)
-    if base not in taken and base not in RESERVED:
+    if base not in taken and base not in RESERVED_HANDLES:
         return base
-    while f"{base[: LONGEST - len(str(number)) - 1]}-{number}" in taken:
+    while f"{base[: MAX_HANDLE_CHARACTERS - len(str(number)) - 1]}-{number}" in taken:
         number += 1
-    return f"{base[: LONGEST - len(str(number)) - 1]}-{number}"
+    return f"{base[: MAX_HANDLE_CHARACTERS - len(str(number)) - 1]}-{number}"
 
 
-class Names:
-    """The handles of the runs of one process. None is given back, so the thousandth run of an
-    agent need not look at the numbers of all the others."""
+class RunNames:
+    """The handles of the runs of one process. Handles are never released, so that the numbers of an agent's runs need
+    not be searched from the start."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
-        self._last: dict[str, int] = {}
+        self._next_number: dict[str, int] = {}
 
     def free(self, name: str) -> str:
-        """The handle that `assign` gives; it stays free until it is added."""
-        return assign(name, self._taken, self._last.get(slug(name), 2))
+        """Return a free handle for `name`. It stays free until it is added."""
+        return assign(name, self._taken, self._next_number.get(slug(name), 2))
 
     def add(self, handle: str) -> None:
         self._taken.add(handle)
         base, _, number = handle.rpartition("-")
-        if base and number.isdecimal() and int(number) == self._last.get(base, 2):
-            self._last[base] = int(number) + 1
+        if base and number.isdecimal() and int(number) == self._next_number.get(base, 2):
+            self._next_number[base] = int(number) + 1
 
 
 def parse_mention(text: str) -> Mention | None:
-    """`@explore look here` as handle and message. A bare handle, a path, a file name and a
-    mention anywhere but at the very start are none."""
-    found = _MENTION.fullmatch(text)
-    return Mention(found[1].lower(), found[2].strip()) if found else None
+    """Return handle and message of text such as `@explore look here`; None for a bare handle, a path, a file name, or a
+    mention that is not at the start."""
+    match = _MENTION.fullmatch(text)
+    return Mention(match[1].lower(), match[2].strip()) if match else None
 
 
 def without_prefix(handle: str) -> str | None:
-    """`agent-explore` as `explore`; None when it has no such prefix with something behind it."""
-    rest = handle.removeprefix("agent-")
-    return rest if rest != handle and rest else None
+    """Return `explore` for `agent-explore`; None for a handle without this prefix."""
+    name = handle.removeprefix("agent-")
+    return name if name != handle and name else None

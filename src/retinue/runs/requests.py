@@ -1,11 +1,11 @@
-"""Requests for runs, from models, people, programs and schedules: checked, merged with the agent's file, and told to
-the run as its task.
+"""Requests for runs from models, people, programs and schedules: checked, merged with the agent's file, and turned into
+the task message.
 
-A request that nobody could have meant is refused before anything is looked up or made. A long task is handed over as a
-file, after the parent's conversation where the run inherits it.
+An invalid request is refused before anything is looked up or created. A long task is passed as a file, after the
+parent's conversation if the run inherits it.
 
-A call that could not be started is kept for ten minutes, so that a model need not write it again: calling again with
-the handle and only the corrected field runs the stored call. A handle stays the same while the same call keeps failing.
+A call that could not start a run is stored for ten minutes, so that a model need not repeat it: a call with the handle
+and only the corrected field executes the stored call. A handle stays the same while the same call fails again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from retinue.core.usage import Limits
 from retinue.errors import DisabledAgentError, RefusedAgentError, UnknownAgentError, UsageError
 from retinue.loop.submission import check_schema
 from retinue.models.efforts import level_of
-from retinue.runs.budget import BUDGETED
+from retinue.runs.budget import BUDGET_LIMITS
 from retinue.settings.places import private_folder
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from retinue.settings.table import Settings
 
 
-_WHOLE = frozenset({"max_turns", "grace_turns", "max_tool_calls", "repeated_calls", "max_tokens"})
-_LIMITS = (*Limits.__struct_fields__, *BUDGETED)
-_MODES = get_args(PermissionMode)
+_INTEGER_LIMITS = frozenset({"max_turns", "grace_turns", "max_tool_calls", "repeated_calls", "max_tokens"})
+_LIMIT_NAMES = (*Limits.__struct_fields__, *BUDGET_LIMITS)
+_PERMISSION_MODES = get_args(PermissionMode)
 
 
-def well_formed(request: RunRequest) -> None:
-    """Raise UsageError for what nobody could have meant."""
+def check_values(request: RunRequest) -> None:
+    """Raise UsageError for invalid values."""
     if not isinstance(request.task, str):
         raise UsageError(f"The task must be text, not {type(request.task).__name__}.")
     if request.limits:
@@ -54,9 +54,10 @@ def well_formed(request: RunRequest) -> None:
         raise UsageError(
             f"There is no thinking level '{request.thinking}'.", remedy=f"Use one of {', '.join(THINKING_LEVELS)}."
         )
-    if request.permission_mode is not None and request.permission_mode not in _MODES:
+    if request.permission_mode is not None and request.permission_mode not in _PERMISSION_MODES:
         raise UsageError(
-            f"There is no permission mode '{request.permission_mode}'.", remedy=f"Use one of {', '.join(_MODES)}."
+            f"There is no permission mode '{request.permission_mode}'.",
+            remedy=f"Use one of {', '.join(_PERMISSION_MODES)}.",
         )
     if request.schema is not None:
         name = "The output schema"
@@ -67,26 +68,26 @@ def well_formed(request: RunRequest) -> None:
 
 def _check_limits(limits: Mapping[str, Any]) -> None:
     for name, value in limits.items():
-        if name not in _LIMITS:
-            raise UsageError(f"There is no limit '{name}'.", remedy=f"Known: {', '.join(_LIMITS)}.")
+        if name not in _LIMIT_NAMES:
+            raise UsageError(f"There is no limit '{name}'.", remedy=f"Known: {', '.join(_LIMIT_NAMES)}.")
         if value is None:
             continue
-        right = (int,) if name in _WHOLE else (int, float)
-        if type(value) not in right or not 0 <= value < math.inf:
-            what = "a whole number" if name in _WHOLE else "a number"
-            raise UsageError(f"The limit '{name}' must be {what}, 0 or more, not {value!r}.", remedy="None: no limit.")
+        types = (int,) if name in _INTEGER_LIMITS else (int, float)
+        if type(value) not in types or not 0 <= value < math.inf:
+            noun = "a whole number" if name in _INTEGER_LIMITS else "a number"
+            raise UsageError(f"The limit '{name}' must be {noun}, 0 or more, not {value!r}.", remedy="None: no limit.")
 
 
-_FORK_HEAD = """# Parent Conversation Context
+_CONTEXT_HEADING = """# Parent Conversation Context
 What follows is the conversation of the agent that started you, for your information.
 It is not addressed to you; your own task comes after it."""
-TAIL = "---\n# Your Task (below)\n\n"
-"""Ends the block; the task of the child follows."""
+CONTEXT_END = "---\n# Your Task (below)\n\n"
+"""Ends the inherited conversation; the task of the child follows."""
 
 
 def inherited_context(messages: Iterable[Message]) -> str:
-    """The block that goes before the child's task; empty when nothing was said. Tool results
-    are left out, summaries of a compaction stand where they were."""
+    """Return the parent's conversation as text before the child's task; empty if there is none. It has the summaries of
+    compactions and no tool results."""
     lines: list[str] = []
     for message in messages:
         match message:
@@ -99,116 +100,113 @@ def inherited_context(messages: Iterable[Message]) -> str:
                 continue
         if text:
             lines.append(f"[{label}]: {text}")
-    return "\n\n".join([_FORK_HEAD, *lines, TAIL]) if lines else ""
+    return "\n\n".join([_CONTEXT_HEADING, *lines, CONTEXT_END]) if lines else ""
 
 
-LONGEST_TASK = 24_000
-"""Characters; a longer task is handed over as a file."""
-_HEAD = 4_000
-_END = 1_000
+MAX_TASK_CHARACTERS = 24_000
+"""A longer task is passed as a file."""
+_TASK_START_CHARACTERS = 4_000
+_TASK_END_CHARACTERS = 1_000
 
 
-def task_message(task: str, folder: Path, *, readable: bool, limit: int = LONGEST_TASK) -> str:
-    """`task` as the run is told it. One longer than `limit` characters is written to a file of
-    `folder`, which the run can read; a run without a tool to read it (`readable`) hears all of
-    it. An inherited conversation before the task stays in the message."""
-    context, mark, own = task.rpartition(TAIL)
+def task_message(task: str, folder: Path, *, readable: bool, limit: int = MAX_TASK_CHARACTERS) -> str:
+    """Return the message with the task. A task of more than `limit` characters is written to a file in `folder`; unless
+    it is `readable` for the run's tools, the message has all of it. An inherited conversation stays in the message."""
+    context, mark, own = task.rpartition(CONTEXT_END)
     if len(own) <= limit or not readable:
         return task
     path = private_folder(folder) / "task.md"
     try:
         path.write_text(own, encoding="utf-8", errors="replace")
     except OSError:
-        # Nothing is lost: it is only longer.
+        # Pass the long task in the message.
         return task
-    left = len(own) - _HEAD - _END
+    start, end = own[:_TASK_START_CHARACTERS], own[-_TASK_END_CHARACTERS:]
+    omitted = len(own) - len(start) - len(end)
     return (
-        f"{context}{mark}Your task has {len(own):,} characters and is in {path}. Read that file whole before you "
-        f"begin; this is its beginning and its end.\n\n<task_beginning>\n{own[:_HEAD]}\n</task_beginning>\n\n"
-        f"[... {left:,} characters are left out here ...]\n\n<task_end>\n{own[-_END:]}\n</task_end>"
+        f"{context}{mark}Your task has {len(own):,} characters and is in {path}. Read the complete file before you "
+        f"begin. Its beginning and its end:\n\n<task_beginning>\n{start}\n</task_beginning>\n\n"
+        f"[... {omitted:,} characters are left out here ...]\n\n<task_end>\n{end}\n</task_end>"
     )
 
 
-KEEP_SECONDS = 600.0
+STORED_CALL_SECONDS = 600.0
 
 
 class RetryCalls:
+    """Stores calls that failed, so that they can be corrected."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._calls: dict[str, tuple[float, SpawnCall]] = {}
 
     def keep(self, call: SpawnCall) -> str:
-        """Store `call` (under the handle it came with, if any) and return its handle."""
-        self._forget()
+        """Store `call` under its own or a new handle, and return the handle."""
+        self._remove_expired()
         handle = call.retry or f"retry-{secrets.token_hex(4)}"
         self._calls[handle] = (self._clock.monotonic(), replace(call, retry=handle))
         return handle
 
     def take(self, call: SpawnCall) -> SpawnCall | Refusal:
-        """The stored call of `call.retry` with what `call` says laid over it; `call` itself when
-        it names no handle."""
+        """Return the stored call of `call.retry` with the values of `call` in place of its own; `call` itself if it has
+        no handle."""
         if call.retry is None:
             return call
-        self._forget()
+        self._remove_expired()
         stored = self._calls.get(call.retry)
         if stored is None:
             return Refusal(
                 code="UNKNOWN_RETRY",
                 message=f'There is no stored call "{call.retry}" (any more). Make the whole call again.',
             )
-        said = {name: value for name in _NAMES if (value := getattr(call, name)) not in (None, "")}
-        return replace(stored[1], **said)
+        fields = [name for name in SpawnCall.__struct_fields__ if name != "vocabulary"]
+        corrections = {name: value for name in fields if (value := getattr(call, name)) not in (None, "")}
+        return replace(stored[1], **corrections)
 
     def drop(self, handle: str | None) -> None:
-        """The call has been started: its handle is no longer needed."""
+        """Remove the call of a handle after a run was started."""
         if handle is not None:
             self._calls.pop(handle, None)
 
-    def _forget(self) -> None:
-        oldest = self._clock.monotonic() - KEEP_SECONDS
+    def _remove_expired(self) -> None:
+        oldest = self._clock.monotonic() - STORED_CALL_SECONDS
         self._calls = {handle: entry for handle, entry in self._calls.items() if entry[0] >= oldest}
 
 
-_NAMES = tuple(name for name in SpawnCall.__struct_fields__ if name != "vocabulary")
+GENERAL_PURPOSE = "general-purpose"
+"""The agent of calls that name no type. A setting can change it for main agents."""
 
 
-GENERAL = "general-purpose"
-"""What an agent starts that names no type; a main agent may have another by setting."""
-
-
-class Resolved(Struct, frozen=True):
-    """`note` must be said in the result: the caller asked for something else."""
+class ResolvedAgent(Struct, frozen=True):
+    """The agent of a call. `note` tells the caller if it is another one than the call named."""
 
     spec: AgentSpec
     note: str = ""
 
 
 def resolve_type(
-    wanted: str | None,
+    requested: str | None,
     catalog: Catalog,
     settings: Settings,
     *,
     vocabulary: Vocabulary = "claude",
     strict: bool = False,
     allowed: tuple[str, ...] | None = None,
-) -> Resolved | Refusal:
-    """A disabled agent counts as unknown, but the other vocabularies name it. Unknown types fall
-    back as the setting says, but never for the other vocabularies, for nested callers (`strict`),
-    or past an allowlist."""
-    name = (wanted or "").strip() or (GENERAL if strict and vocabulary == "claude" else "")
+) -> ResolvedAgent | Refusal:
+    """Return the agent of a call. A disabled agent is treated as unknown; only in the other vocabularies the refusal
+    names it. For an unknown type the setting may name a fallback, but never in the other vocabularies, for nested
+    callers (`strict`), or against an allowlist."""
+    name = (requested or "").strip() or (GENERAL_PURPOSE if strict and vocabulary == "claude" else "")
     entry = _entry(name, catalog, vocabulary) if name else None
-    found = entry.spec if entry is not None and entry.enabled else None
-    refused = _refused(found) if found is not None else None
-    if refused is not None:
-        return refused
-    if found is not None and _is_allowed(found.name, allowed):
-        return Resolved(found)
-    if found is not None:
-        return _refuse(f'This agent may not start "{found.name}".', catalog, allowed)
+    if entry is not None and entry.enabled:
+        refusal = _refuse_unstartable(entry.spec)
+        if refusal is None and not _is_allowed(entry.spec.name, allowed):
+            refusal = _refuse(f'This agent may not start "{entry.spec.name}".', catalog, allowed)
+        return ResolvedAgent(entry.spec) if refusal is None else refusal
     if entry is not None and vocabulary != "claude":
         return _refuse(f"Subagent '{name}' is disabled.", catalog, allowed, code=DisabledAgentError.code)
     broken = catalog.why_broken(name) if entry is None and name else None
-    # Never another agent instead, which may have more rights.
+    # Do not fall back to another agent, which may have more rights.
     if broken is not None:
         return Refusal(code=RefusedAgentError.code, message=f'The file of "{name}" could not be loaded: {broken}')
     if vocabulary != "claude" or strict:
@@ -218,26 +216,26 @@ def resolve_type(
         return _refuse(_unknown(name, vocabulary), catalog, allowed)
     if fallback is None:
         note = f'Unknown agent type "{name}"; using general-purpose.' if name else ""
-        return Resolved(catalog.general_purpose(), note)
+        return ResolvedAgent(catalog.general_purpose(), note)
     other = _entry(fallback, catalog, vocabulary)
     if other is None or not other.enabled:
         return _refuse(
-            f'Unknown agent type "{name}", and the fallback "{fallback}" of the settings is unknown or disabled, too.',
+            f'Unknown agent type "{name}", and the fallback "{fallback}" of the settings is unknown or disabled.',
             catalog,
             allowed,
         )
-    return Resolved(other.spec, f'Unknown agent type "{name}"; using {other.name}.' if name else "")
+    return ResolvedAgent(other.spec, f'Unknown agent type "{name}"; using {other.name}.' if name else "")
 
 
-_DECIDED = ("model", "thinking", "max_turns", "background", "isolated", "isolation", "inherit_context")
+_MERGED_OPTIONS = ("model", "thinking", "max_turns", "background", "isolated", "isolation", "inherit_context")
 
 
 def merge(spec: AgentSpec, call: SpawnCall, settings: Settings) -> tuple[SpawnCall, tuple[str, ...]]:
-    """Return the call with what the agent's file decides, and what the caller asked for in vain. The file comes first,
-    the call fills what it leaves open, settings come last. A `false` of the file is a decision, too."""
+    """Return the call with its final options, and the caller's options that are ignored. The file takes precedence over
+    the call, and the call over the settings. A `false` of the file also takes precedence."""
     decided: dict[str, Any] = {}
     ignored: list[str] = []
-    for name in _DECIDED:
+    for name in _MERGED_OPTIONS:
         of_file = getattr(spec.model if name in ("model", "thinking") else spec, "name" if name == "model" else name)
         asked = getattr(call, name)
         if of_file is not None and asked not in (None, of_file):
@@ -281,7 +279,7 @@ async def request_of_call(spec: AgentSpec, call: SpawnCall, project: Project, pa
 
 
 def _entry(name: str, catalog: Catalog, vocabulary: Vocabulary) -> LoadedAgent | None:
-    """The agent of that name, enabled or not."""
+    """Return the agent with that name, enabled or not."""
     try:
         return catalog.find(name, vocabulary)
     except UnknownAgentError:
@@ -289,11 +287,11 @@ def _entry(name: str, catalog: Catalog, vocabulary: Vocabulary) -> LoadedAgent |
 
 
 def _is_allowed(name: str, allowed: tuple[str, ...] | None) -> bool:
-    return allowed is None or name.casefold() in {each.casefold() for each in allowed}
+    return allowed is None or name.casefold() in {allowed_name.casefold() for allowed_name in allowed}
 
 
-def _refused(spec: AgentSpec) -> Refusal | None:
-    """The answer to whoever wants an agent that must not be started; None for any other."""
+def _refuse_unstartable(spec: AgentSpec) -> Refusal | None:
+    """Return the refusal for an agent that must not be started; None for any other."""
     try:
         require_startable(spec)
     except RefusedAgentError as error:

@@ -1,9 +1,9 @@
-"""Taking up again what an earlier process, or an earlier attempt of a run, left behind.
+"""Resuming runs: their state, and the completions of children that their parents do not know, read from the log.
 
-The log is the only memory: a run's children are those that name it as their parent, and it knows
-of an end if, after that end, its own log has a notification about it or a tool result that
-carried it. So the end that a dead process could not bring is brought when the parent goes on,
-and one that was brought is not brought again, however often a process is killed.
+The children of a run are the runs that name it as their parent. A parent knows the completion of a child if its own log
+has, after that completion, a notification about it or the result of a call that read it. So a completion that a dead
+process could not announce is announced when the parent is resumed, and it is announced exactly once, however often
+processes are killed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from retinue.core.usage import Usage
 from retinue.errors import UnknownRunError
 from retinue.log.replay import describe_call
 from retinue.runs.notifications import announcement
-from retinue.runs.record import RESERVED
+from retinue.runs.record import RESERVED_HANDLES
 
 if TYPE_CHECKING:
     from retinue.core.messages import UserMessage
     from retinue.log.query import LogReader
     from retinue.runs.run import Run
 
-_HEAD = "What became of agents you started, while you were not running:"
+_NEWS_HEADING = "Results of agents you started, which ended while you were not running:"
 
 
 def past_run(reader: LogReader, row: RunState) -> ActiveRun:
@@ -53,7 +53,7 @@ def past_run(reader: LogReader, row: RunState) -> ActiveRun:
             cut_off = map(describe_call, reader.last_turn(row.id).unknown)
             run.notes = tuple(f"nobody knows what this did: {call}" for call in cut_off)
     if first is not None and first.options.placement:
-        # Its transcript is a file of the worker that had it.
+        # Its transcript is a file of its worker.
         run.transcript = None
     return run
 
@@ -63,130 +63,130 @@ def names_below(reader: LogReader, parent_id: str) -> list[str]:
     return [row.name for row in reader.list_runs(parent_id=parent_id) if row.name]
 
 
-def find_child(reader: LogReader, parent_id: str, wanted: str, shortest: int) -> ActiveRun | None:
-    """The child of `parent_id` that an id, the only beginning of one of at least `shortest`
-    characters, or a name means. Of several with one name, the newest."""
+def find_child(reader: LogReader, parent_id: str, key: str, min_prefix: int) -> ActiveRun | None:
+    """Return the child of `parent_id` with an id, the only child whose id begins with at least `min_prefix` characters,
+    or the newest child with a name; None if there is none."""
     rows = reader.list_runs(parent_id=parent_id)
-    exact = [row for row in rows if row.id == wanted]
-    alike = exact or [row for row in rows if len(wanted) >= shortest and row.id.startswith(wanted)]
-    if len(alike) == 1:
-        return past_run(reader, alike[0])
-    return next((past_run(reader, row) for row in rows if row.name == wanted), None)
+    exact = [row for row in rows if row.id == key]
+    matches = exact or [row for row in rows if len(key) >= min_prefix and row.id.startswith(key)]
+    if len(matches) == 1:
+        return past_run(reader, matches[0])
+    return next((past_run(reader, row) for row in rows if row.name == key), None)
 
 
 def find_named(reader: LogReader, name: str) -> RunState | None:
-    """The run that a person means by a name, however old and deep it is: one that lives before
-    one that does not, then the newest. `main` is the run a person talks to."""
-    if name in RESERVED:
-        alike = reader.list_runs(depth=0, states=LIVE, limit=1) or reader.list_runs(depth=0, limit=1)
+    """Return the run with a name, at any depth: live runs come first, then the newest. `main` is the run that a person
+    talks to."""
+    if name in RESERVED_HANDLES:
+        matches = reader.list_runs(depth=0, states=LIVE, limit=1) or reader.list_runs(depth=0, limit=1)
     else:
-        alike = reader.named(name)
-    return next((row for row in alike if row.state in LIVE), alike[0] if alike else None)
+        matches = reader.named(name)
+    return next((row for row in matches if row.state in LIVE), matches[0] if matches else None)
 
 
-def find_run(reader: LogReader, wanted: str) -> RunState:
-    """The run that a person or a program means: an id, the beginning of one, or `@name`. Raises
-    UnknownRunError, and UsageError when several fit."""
-    if not wanted.startswith("@"):
-        return reader.run(wanted)
-    found = find_named(reader, wanted[1:].lower())
-    if found is None:
-        raise UnknownRunError(f"No run of this project is called {wanted}.", remedy="See: retinue runs list")
-    return found
+def find_run(reader: LogReader, key: str) -> RunState:
+    """Return the run with an id, the beginning of an id, or `@name`. Raise UnknownRunError, and UsageError if several
+    runs match."""
+    if not key.startswith("@"):
+        return reader.run(key)
+    row = find_named(reader, key[1:].lower())
+    if row is None:
+        raise UnknownRunError(f"No run of this project is called {key}.", remedy="See: retinue runs list")
+    return row
 
 
 def children(reader: LogReader, parent_id: str, limit: int, without: Collection[str] = ()) -> list[ActiveRun]:
-    """The newest children of a run, newest first, but for some."""
+    """Return the newest children of a run, newest first, except those in `without`."""
     rows = [row for row in reader.list_runs(parent_id=parent_id, limit=limit) if row.id not in without]
-    ears = _Ears(reader, parent_id) if rows else None
-    found = [past_run(reader, row) for row in rows]
-    for run in found:
-        run.consumed = ears is not None and ears.heard(run)
-    return found
+    known = KnownCompletions(reader, parent_id) if rows else None
+    runs = [past_run(reader, row) for row in rows]
+    for run in runs:
+        run.consumed = known is not None and known.includes(run)
+    return runs
 
 
 def undelivered(reader: LogReader, parent_id: str, members: Mapping[str, Run]) -> list[ActiveRun]:
-    """The children of a run that have ended, or were interrupted, since it last heard of them.
-    Those that still run are left out: their end is brought when it comes."""
-    ears: _Ears | None = None
+    """Return the children of a run that have ended or were interrupted and whose completion it does not know. Live
+    children are left out: their completion will be announced."""
+    known: KnownCompletions | None = None
     runs: list[ActiveRun] = []
     for row in reversed(reader.list_runs(parent_id=parent_id)):
-        # The log may have the end of a run that this process is still about to report.
-        reported = row.id not in members or not members[row.id].live
-        if row.state not in LIVE and reported:
-            ears = ears or _Ears(reader, parent_id)
-            if not ears.heard(row):
+        # The log may have the end of a run that this process will announce in a moment.
+        is_announced_here = row.id in members and members[row.id].live
+        if row.state not in LIVE and not is_announced_here:
+            known = known or KnownCompletions(reader, parent_id)
+            if not known.includes(row):
                 runs.append(past_run(reader, row))
     return runs
 
 
 def news_of(children: list[ActiveRun], *, show_cost: bool = False) -> UserMessage | None:
-    """Return the message that a run gets about them before it continues; None when there is nothing to tell."""
+    """Return the notification about children for a resumed run; None without children."""
     if not children:
         return None
-    return announcement(children, group=len(children) > 1, head=_HEAD, show_cost=show_cost)
+    return announcement(children, group=len(children) > 1, head=_NEWS_HEADING, show_cost=show_cost)
 
 
 def used_below(reader: LogReader, run_id: str) -> Usage:
-    """What all descendants of a run have used."""
+    """Return the usage of all runs below a run."""
     below = reader.tree(reader.run(run_id))[1:]
     return sum((row.usage for row in below), Usage())
 
 
-class _Ears:
-    """What a run has heard of its children, by places in the log."""
+class KnownCompletions:
+    """The completions of children that a run knows, by the numbers of events in the log."""
 
     def __init__(self, reader: LogReader, parent_id: str) -> None:
         self._reader = reader
-        self._told: dict[str, int] = {}
+        self._known: dict[str, int] = {}
         self._read: dict[str, dict[str, int]] = {}
-        """By the call that carries them: the children whose results it read, and where."""
+        """By call: the children whose results it read, and when."""
         self._calls: dict[str, tuple[int, frozenset[str]]] = {}
-        """Calls without a result: where they began, and the texts among their arguments."""
+        """Calls without a result: when they began, and the texts among their arguments."""
         self._resumed: dict[str, int] = {}
         types = ("message.added", "child.read", "child.resumed", "tool.started", "tool.ended")
-        for place, event in reader.ordered(parent_id, types):
-            self._take(place, event.body)
+        for number, event in reader.ordered(parent_id, types):
+            self._take(number, event.body)
 
-    def heard(self, row: RunState) -> bool:
-        """Whether it knows how this child stands. It does not when it was told of an
-        interruption and what it then did about it came to nothing: the call was cut off, or the
-        child was taken up and cut off again in the queue, where it leaves no trace of its own."""
-        told = self._told.get(row.id, 0)
-        if told < self._reader.newest(row.id):
+    def includes(self, row: RunState) -> bool:
+        """Return whether the run knows the present state of this child. It does not if it was told of an interruption
+        and its reaction was lost: the call was cut off, or the child was resumed and interrupted again in the queue,
+        where it records no event."""
+        known = self._known.get(row.id, 0)
+        if known < self._reader.newest(row.id):
             return False
         if row.state == "ended":
             return True
-        cut_off = any(place > told and row.id in texts for place, texts in self._calls.values())
-        return not cut_off and self._resumed.get(row.id, 0) < told
+        cut_off = any(number > known and row.id in texts for number, texts in self._calls.values())
+        return not cut_off and self._resumed.get(row.id, 0) < known
 
-    def _take(self, place: int, body: Body) -> None:
+    def _take(self, number: int, body: Body) -> None:
         match body:
             case MessageAdded(message) if isinstance(message.notice, ChildrenEnded):
-                self._told.update({ending.id: place for ending in message.notice.endings})
+                self._known.update({ending.id: number for ending in message.notice.endings})
             case ResultRead(child_id, call_id):
-                self._read.setdefault(call_id or "", {})[child_id] = place
+                self._read.setdefault(call_id or "", {})[child_id] = number
             case ChildResumed(child_id):
-                self._resumed[child_id] = place
+                self._resumed[child_id] = number
             case ToolStarted(call):
                 texts = frozenset(value for value in call.arguments.values() if isinstance(value, str))
-                self._calls[call.id] = (place, texts)
+                self._calls[call.id] = (number, texts)
             case ToolEnded():
                 self._calls.pop(body.call_id, None)
                 read = self._read.pop(body.call_id, {})
                 if body.effect.status != "unknown":
-                    # The run has a result only if the call that read it came back with it.
-                    self._told.update(read)
+                    # The run knows a result only if the call that read it has returned.
+                    self._known.update(read)
             case _:
                 pass
 
 
 def _last_words(reader: LogReader, run_id: str) -> str:
-    """What a run that was cut off had said since it was last taken up: an answer it gave before
-    is none to what it was asked then."""
-    said = reader.partial(run_id)
-    if said.strip():
-        return said
+    """Return the last text of an interrupted run since it was last resumed: earlier answers belong to earlier
+    prompts."""
+    text = reader.partial(run_id)
+    if text.strip():
+        return text
     for _, event in reader.ordered(run_id, ("run.resumed", "assistant.ended"), newest_first=True):
         match event.body:
             case AssistantEnded(_, message) if message.text.strip():

@@ -1,9 +1,9 @@
 """Calls of other programs over the event bus: ping, spawn, stop.
 
-A request is an event `subagents:rpc:<method>` with a `requestId` of the caller's; the reply is
-the event `subagents:rpc:<method>:reply:<requestId>`, so that callers do not disturb each other.
-It is `{"success": true, "data": …}` or `{"success": false, "error": "…"}`. What only Retinue may
-decide (whose child a run is, how deep it stands, what it resumes) is not taken from a request.
+A request is an event `subagents:rpc:<method>` with a `requestId` chosen by the caller. The reply is the event
+`subagents:rpc:<method>:reply:<requestId>`, so that callers do not disturb each other. It is
+`{"success": true, "data": …}` or `{"success": false, "error": "…"}`. A request cannot set the parent of a run, its
+depth, or the run that it resumes.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Envelope = dict[str, Any]
 
 
 class Rpc:
-    """Answers on the bus from `open` on. After the supervisor is closed it still answers, with
-    an error, so that nobody waits for a reply that never comes."""
+    """Answers requests on the bus after `open`. After the supervisor is closed, it answers with an error, so that no
+    caller waits in vain."""
 
     def __init__(self, supervisor: Supervisor, bus: EventBus) -> None:
         self._supervisor = supervisor
@@ -41,14 +41,14 @@ class Rpc:
         self._registered: list[Callable[[], None]] = []
 
     def open(self) -> None:
-        """Once; opening again changes nothing."""
+        """Register the methods on the bus, once."""
         if not self._registered:
             self._registered = [
-                self._bus.on(f"{CHANNEL}{method}", partial(self._hear, method)) for method in get_args(Method)
+                self._bus.on(f"{CHANNEL}{method}", partial(self._receive, method)) for method in get_args(Method)
             ]
 
     async def call(self, method: Method, request: Mapping[str, Any]) -> Envelope:
-        """The reply to one request. Nothing is raised for what a caller can get wrong."""
+        """Return the reply to one request. Mistakes of the caller do not raise."""
         try:
             match method:
                 case "ping":
@@ -61,20 +61,20 @@ class Rpc:
                     return _failure(f"Unknown method: {method}. Known: {', '.join(get_args(Method))}.")
         except RetinueError as error:
             return _failure(str(error))
-        except Exception as error:  # noqa: BLE001 - the caller must get a reply, whatever happened
+        except Exception as error:  # noqa: BLE001 - the caller must get a reply
             return _failure(f"{type(error).__name__}: {error}")
 
-    def _hear(self, method: Method, request: Any) -> None:
-        """A request without an id has no one to reply to: it is ignored."""
+    def _receive(self, method: Method, request: Any) -> None:
+        """Answer a request. A request without an id is ignored, because the reply could not be addressed."""
         if not isinstance(request, Mapping):
             return
-        number = request.get("requestId")
-        if not isinstance(number, str) or not number:
+        request_id = request.get("requestId")
+        if not isinstance(request_id, str) or not request_id:
             return
-        self._bus.spawn(self._reply(method, request, number), f"{CHANNEL}{method}")
+        self._bus.spawn(self._reply(method, request, request_id), f"{CHANNEL}{method}")
 
-    async def _reply(self, method: Method, request: Mapping[str, Any], number: str) -> None:
-        self._bus.emit(f"{CHANNEL}{method}:reply:{number}", await self.call(method, request))
+    async def _reply(self, method: Method, request: Mapping[str, Any], request_id: str) -> None:
+        self._bus.emit(f"{CHANNEL}{method}:reply:{request_id}", await self.call(method, request))
 
     async def _spawn(self, request: Mapping[str, Any]) -> Envelope:
         supervisor = self._supervisor
@@ -86,32 +86,33 @@ class Rpc:
         prompt = request.get("prompt")
         if not isinstance(prompt, str) or not prompt.strip():
             return _failure("Missing required argument: prompt.")
-        found = resolve_type(_text(request, "type"), supervisor.project.catalog(), supervisor.settings)
-        if isinstance(found, Refusal):
-            return _failure(found.message)
+        resolved = resolve_type(_text(request, "type"), supervisor.project.catalog(), supervisor.settings)
+        if isinstance(resolved, Refusal):
+            return _failure(resolved.message)
+        spec = resolved.spec
         model, budget = _model(options.get("model")), options.get("budget")
         if options.get("isolation") not in (None, "off", "worktree"):
             return _failure("isolation must be 'worktree' or 'off'.")
         run = RunRequest(
-            spec=found.spec,
-            task=await supervisor.project.with_initial_prompt(found.spec, prompt),
+            spec=spec,
+            task=await supervisor.project.with_initial_prompt(spec, prompt),
             cwd=_folder(options.get("cwd")) or supervisor.project.cwd,
             model=model,
             thinking=_text(options, "thinking"),
             limits=_limits(options.get("maxTurns")),
             budget=Budget.read(budget) if budget is not None else None,
             pinned=EVERYTHING if model else EVERYTHING - {"model"},
-            schema=found.spec.output_schema,
+            schema=spec.output_schema,
             isolation="worktree" if options.get("isolation") == "worktree" else None,
             permission_mode=supervisor.session_mode,
             depth=1,
         )
         node = await supervisor.start(
             run,
-            description=_text(options, "description") or found.spec.name,
+            description=_text(options, "description") or spec.name,
             background=options.get("isBackground") is not False,
             name=_text(options, "name"),
-            notes=(found.note,) if found.note else (),
+            notes=(resolved.note,) if resolved.note else (),
         )
         return _success({"id": node.id, **({"notes": list(node.notes)} if node.notes else {})})
 
@@ -150,7 +151,7 @@ def _limits(turns: Any) -> dict[str, float | None]:
 
 
 def _model(value: Any) -> str | None:
-    """A name, or an object that has one, as callers hold them."""
+    """Return the name of a model, which is given as a name or as an object with `provider` and `id`."""
     if value is None or isinstance(value, str):
         return value or None
     if isinstance(value, Mapping):
@@ -163,7 +164,7 @@ def _model(value: Any) -> str | None:
 
 
 def _folder(value: Any) -> Path | None:
-    """Checked before anything is started: a wrong folder leaves no run behind."""
+    """Return the folder, checked before anything is started, so that a wrong one leaves no run."""
     if value is None:
         return None
     if not isinstance(value, str) or not Path(value).is_absolute():

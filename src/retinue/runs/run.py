@@ -56,9 +56,9 @@ class SlotQueue(Protocol):
     """Where a background run has its slot."""
 
     def position(self, run_id: str) -> int | None: ...
-    def rest(self, run_id: str) -> None: ...
+    def pause(self, run_id: str) -> None: ...
     def leave(self, run_id: str) -> None: ...
-    async def wake(self, run_id: str) -> None: ...
+    async def resume(self, run_id: str) -> None: ...
 
 
 class PlanReceiver(Protocol):
@@ -277,12 +277,12 @@ class Run(Generic[Value]):
     async def release_slot(self) -> AsyncIterator[None]:
         """While it waits for a person others may have its slot. It goes on when it has one again."""
         if self.queue is not None:
-            self.queue.rest(self.id)
+            self.queue.pause(self.id)
         yield
         # It may have been moved to the background in the meantime.
         if self.queue is not None:
             self.state.state = "waiting"
-            await self.queue.wake(self.id)
+            await self.queue.resume(self.id)
             self.state.state = "waiting" if self.state.asks else "running"
 
     def release(self) -> None:

@@ -1,4 +1,4 @@
-"""The supervisor of one process: starts runs, queues them, takes them up again, ends them all."""
+"""The supervisor of one process starts, queues, resumes and stops runs."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from retinue.runs.budget import Account, open_account
 from retinue.runs.capability import Schedules
 from retinue.runs.delegate import Delegate
 from retinue.runs.execute import cut_off
-from retinue.runs.heap import Heap
+from retinue.runs.heap import CollectorThresholds
 from retinue.runs.launch import Launch, LaunchPlan
 from retinue.runs.messages import CommandServer, Sweeper
 from retinue.runs.notifications import Notifications
 from retinue.runs.offer import can_answer
 from retinue.runs.plan import launching
 from retinue.runs.project import Project
-from retinue.runs.queue import RunQueue, abandon, attend, take_place, take_slot
-from retinue.runs.record import Names, as_received, created, request_of, with_approved_mode
+from retinue.runs.queue import RunQueue, enter_queue, execute_queued, occupy_slot, stop_unstarted
+from retinue.runs.record import RunNames, as_received, created, request_of, with_approved_mode
 from retinue.runs.requests import RetryCalls
 from retinue.runs.resume import names_below, news_of, undelivered, used_below
 from retinue.runs.run import Run
@@ -44,32 +44,32 @@ if TYPE_CHECKING:
 
 
 class Supervisor:
-    """Use from one event loop, inside `async with`: leaving it stops what still runs."""
+    """Use it from one event loop as an async context manager. Leaving the context stops all live runs."""
 
     def __init__(self, project: Project, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.members: dict[str, Run] = {}
         """Every run of this process by its id."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._rooms: dict[str, Notifications] = {}
+        self._notifications: dict[str, Notifications] = {}
         self.project = project
         self.clock = project.clock = clock
         self.queue = RunQueue(project.settings.settings.max_concurrent)
         self.retry_calls = RetryCalls(clock)
-        self._names = Names()
+        self._names = RunNames()
         self.commands = CommandServer(self)
         self._sweeper = Sweeper(self)
-        self._heap = Heap()
+        self._collector = CollectorThresholds()
         self.schedules: Schedules | None = None
-        """What starts agents at a time, once it is used."""
+        """Starts scheduled agents; None until schedules are used."""
         self.opened = False
         self._closed = False
         self.permission_mode: PermissionMode | None = None
-        """The mode of runs for which nobody names one, as the session was opened with it."""
+        """The mode of the session, for runs whose request names none."""
         self.idle_news: Callable[[str], None] = lambda run_id: None
-        """Called with the id of a run that has ended, when one that it started has ended since: for
-        a front end that can show this, or take the run up again."""
+        """Called with the id of an ended run when one of its children has ended, for front ends that show this or
+        resume the run."""
         self.broken_off: Callable[[str, StateError], None] = lambda run_id, failure: None
-        """Called with the id of a run that could not be recorded any more, and why: no event says so."""
+        """Called with the id of a run that cannot be recorded any more, and the reason. No event reports this."""
 
     @property
     def settings(self) -> Settings:
@@ -77,26 +77,26 @@ class Supervisor:
 
     @property
     def session_mode(self) -> PermissionMode | None:
-        """The mode of the newest main run, as it is now, or that of the session where there is none."""
+        """The present mode of the newest main run, or that of the session if there is none."""
         modes = [node.mode for node in self.members.values() if node.depth == 0]
         return modes[-1] if modes else self.permission_mode
 
     @cached_property
     def bridge(self) -> EventBridge:
-        """The event bus and the calls of other programs; costs nothing until it is used."""
+        """The event bus and the remote calls, created on first use."""
         from retinue.runs.event_bridge import EventBridge
 
         return EventBridge(self)
 
     def reload_settings(self, *, persisted: bool = True) -> None:
-        """Apply what someone changed in the settings. `persisted` says whether it could be written to a file."""
+        """Apply changed settings. `persisted`: the change was written to a file."""
         self.project.__dict__.pop("settings", None)
         self.queue.limit = self.settings.max_concurrent
         if "bridge" in self.__dict__:
             self.bridge.settings_changed(persisted)
 
     def notice_settings(self) -> None:
-        """What was changed in a file since, by anyone, applies from here on."""
+        """Apply changes of settings files since the last call, by this or another process."""
         if self.project.settings_changed:
             self.reload_settings()
 
@@ -114,8 +114,9 @@ class Supervisor:
         run_id: str | None = None,
         queued: bool = True,
     ) -> Run:
-        """Return the run as soon as it is in the log. Raise LaunchError or UsageError when it must not start; nothing
-        is recorded then. A `run_id` must be new; what is not `queued` starts at once, however many are at work."""
+        """Start a run, and return it as soon as it is in the log. Raise LaunchError or UsageError if it must not start;
+        nothing is recorded then. A `run_id` must be new. Unless `queued`, the run starts at once, however many runs are
+        at work."""
         self.notice_settings()
         request = self._placed(request, background, parent)
         run_id = run_id or new_run_id()
@@ -135,7 +136,6 @@ class Supervisor:
             heard=background and can_answer(parent),
             notes=list(notes),
         )
-        place = plan.place
         async with launching(plan, self._check_open) as launch:
             name = self._names.free(name or request.spec.name)
             account = self._account(launch, parent)
@@ -148,19 +148,19 @@ class Supervisor:
                 background=background,
                 call_id=call_id,
             )
-            event = self.project.log.append(place, opening)
-        node = self._add(Run(self, place, launch, account, parent))
+            event = self.project.log.append(plan.place, opening)
+        node = self._add(Run(self, plan.place, launch, account, parent))
         node.observe(event)
         self._names.add(name)
         node.hooks, node.queues = plan.hooks, queued
         try:
             await self.project.log.flush()
         except BaseException:
-            await asyncio.shield(abandon(node))
+            await asyncio.shield(stop_unstarted(node))
             raise
         if self.project.log.found_dead:
             for note in self.project.end_leftovers():
-                self.project.log.append(place, Warned("leftovers", note))
+                self.project.log.append(plan.place, Warned("leftovers", note))
         return self._begin(node, join)
 
     async def resume(
@@ -180,15 +180,15 @@ class Supervisor:
         join: JoinMode | None = None,
         offered: bool = False,
     ) -> Run:
-        """Take up an ended or interrupted run with what it had, but for what is named here. It hears first how its
-        children ended. One that was `offered` by another process begins with its task. Raise StateError while it runs
-        anywhere."""
+        """Resume an ended or interrupted run with its former options, except for those given here. It is first told how
+        its children ended. A run that was `offered` by another process begins with its task. Raise StateError while it
+        is live anywhere."""
         self.notice_settings()
         log = self.project.log
         await log.flush()
         row = log.reader.run(id_or_prefix)
         await self._settled(row.id)
-        # A person's doing: its parent hears of the end.
+        # A person resumes it: its parent is told of the completion.
         if parent is None and row.parent_id in self.members:
             parent, background = self.members[row.parent_id], True
         past = await log.read(lambda reader: reader.conversation(row.id))
@@ -198,12 +198,12 @@ class Supervisor:
         as_asked = request_of(row, past, prompt, limits, model, budget, thinking)
         as_asked = replace(as_received(as_asked, self.project), images=tuple(images))
         request = with_approved_mode(as_asked, log.reader, row.id, mode)
-        # Before the run is ours: of a live run nothing is ended.
-        left = self.project.end_leftovers(again=True) if row.state == "interrupted" else ()
+        # Before claiming the run, because commands of live runs are not ended.
+        leftovers = self.project.end_leftovers(again=True) if row.state == "interrupted" else ()
         row = await log.claim(row.id)
         try:
             plan = LaunchPlan(request, self.project, parent, Delegate(self, row.id), row.id, heard=True, past=past)
-            plan.notes += left
+            plan.notes += leftovers
             async with launching(plan, self._check_open) as launch:
                 below = used_below(log.reader, row.id)
                 news = self.news_for(row.id)
@@ -217,7 +217,7 @@ class Supervisor:
         else:
             node = self._add(Run(self, row.place, launch, account, parent))
             node.recall(row, past, below)
-            # Names stay with the runs that they were given to.
+            # Reserve the names of the run and its children.
             for name in (row.name, *names_below(log.reader, row.id)):
                 if name:
                     self._names.add(name)
@@ -229,13 +229,13 @@ class Supervisor:
         for child in news:
             if child.id in self.members:
                 self.members[child.id].announced = True
-        if node.id in self._rooms:
-            self._rooms[node.id].reopened()
-        told = news_of(news, show_cost=self.settings.show_cost)
-        return self._begin(node, join, None if begins else past, told)
+        if node.id in self._notifications:
+            self._notifications[node.id].reopened()
+        message = news_of(news, show_cost=self.settings.show_cost)
+        return self._begin(node, join, None if begins else past, message)
 
     def steer(self, node: Run, text: str, images: Sequence[Image] = ()) -> bool:
-        """Say something to a run, for after its current tool calls. False once it has ended."""
+        """Send a message to a run, which reads it after its current tool calls. Return False once it has ended."""
         answers = node.dialogue is not None and node.dialogue.answer_question(text)
         if not answers and not node.controls.steer(text, images=images):
             return False
@@ -245,12 +245,12 @@ class Supervisor:
 
     @property
     def busy(self) -> bool:
-        """Whether any run lives."""
+        """Whether any run is live."""
         return bool(self._tasks)
 
     def stop(self, run: Run, reason: str, *, by: StoppedBy = "person") -> bool:
-        """End one run, as `stopped`, with what it has said; its foreground children go with it.
-        One that is still queued never starts. False once it has ended."""
+        """Stop one run and its foreground children, and keep their answers. A queued run never starts. Return False
+        once it has ended."""
         if not run.controls.stop(reason):
             return False
         run.stopped_by = run.stopped_by or by
@@ -259,11 +259,11 @@ class Supervisor:
         return True
 
     def stop_tree(self, top: Run, reason: str, *, by: StoppedBy = "person") -> int:
-        """End a run and everything below it, background runs too. Return their number."""
+        """Stop a run and all runs below it, including background runs. Return their number."""
         return sum(self.stop(run, reason, by=by) for run in (top, *top.descendants()) if run.live)
 
     async def end_tree(self, top: Run, reason: str, *, by: StoppedBy = "person") -> int:
-        """The same, and waits until each of them has its ending."""
+        """Do the same, and wait until all of them have ended."""
         tree = (top, *top.descendants())
         stopped = self.stop_tree(top, reason, by=by)
         tasks = {self._tasks[run.id] for run in tree if run.id in self._tasks}
@@ -272,71 +272,71 @@ class Supervisor:
         return stopped
 
     async def stop_all(self, reason: str, *, by: StoppedBy = "person") -> int:
-        """Stop every live run and wait until each has its ending. Return their number."""
+        """Stop all live runs, and wait until they have ended. Return their number."""
         stopped = sum(self.stop(run, reason, by=by) for run in list(self.members.values()) if run.live)
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         return stopped
 
     async def wait_all(self) -> None:
-        """Return when no run lives or waits any more. Never raises for how they ended."""
+        """Wait until no run is live or queued. Failed runs do not raise."""
         while self._tasks:
             await asyncio.wait(self._tasks.values())
 
     async def cut_off(self) -> None:
-        """Leave every live run where it is, without an ending: another process goes on with it."""
+        """Leave all live runs without an ending, so that another process can resume them."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def forget(self, run: Run) -> None:
-        """Drop an ended run from memory. Its name stays its own, and the log has the rest."""
+        """Remove an ended run from memory. Its name stays reserved, and the log has its events."""
         self.members.pop(run.id, None)
-        self._rooms.pop(run.id, None)
+        self._notifications.pop(run.id, None)
         if run.parent is not None and run in run.parent.children:
             run.parent.children.remove(run)
 
     def detach(self, node: Run, join: JoinMode | None = None) -> bool:
-        """Move a foreground run to the background: whoever waits for it goes on, and hears of
-        its end as of any other in the background. False when there is nothing to move."""
+        """Move a foreground run to the background: its parent continues, and is notified of its completion. Return
+        False if there is nothing to move."""
         if node.state.background or not node.live or node.parent is None:
             return False
         node.record(MovedToBackground(node.state.call_id))
         node.detach()
-        take_slot(node, self.queue)
+        occupy_slot(node, self.queue)
         node.notes = (*node.notes, "It was moved to the background: you will be notified when it ends.")
-        self.room(node.parent).started(node, join or self.settings.default_join_mode)
+        self.notifications_of(node.parent).started(node, join or self.settings.default_join_mode)
         return True
 
-    def room(self, parent: Run) -> Notifications:
-        room = self._rooms.get(parent.id)
-        if room is None:
-            room = self._rooms[parent.id] = Notifications(
+    def notifications_of(self, parent: Run) -> Notifications:
+        notifications = self._notifications.get(parent.id)
+        if notifications is None:
+            notifications = self._notifications[parent.id] = Notifications(
                 parent,
                 self.clock,
                 show_cost=lambda: self.settings.show_cost,
                 missed=lambda: self._missed(parent.id),
             )
-        return room
+        return notifications
 
     def _missed(self, parent_id: str) -> None:
         if not self._closed:
             self.idle_news(parent_id)
 
     def news_for(self, run_id: str) -> list[ActiveRun]:
-        """How runs that `run_id` started have ended, as far as it has not heard of it."""
+        """Return the ended children of a run of whose completion it has not been told."""
         return undelivered(self.project.log.reader, run_id, self.members)
 
     async def close(self) -> None:
-        """Stop what runs and close the log. Nothing starts any more."""
+        """Stop all runs and close the log. No run can start any more."""
         self._closed = True
         if self.schedules is not None:
             await self.schedules.end()
         await self.stop_all("The program ended.", by="program")
         self.commands.close()
         self._sweeper.close()
-        for room in self._rooms.values():
-            room.close()
+        for notifications in self._notifications.values():
+            notifications.close()
         self.opened = False
         await self.project.close()
         if "bridge" in self.__dict__:
@@ -358,18 +358,18 @@ class Supervisor:
         await self.close()
 
     def _placed(self, request: RunRequest, background: bool, parent: Run | None) -> RunRequest:
-        """Return the request with the place that it, its agent's file or the settings name. Raise LaunchError when no
+        """Return the request with the placement from itself, its agent's file or the settings. Raise LaunchError if no
         other machine can be reached."""
-        said = request.spec.placement or (self.settings.placement if background else HERE)
-        if request.placement is None and (request.depth == 0 or said == HERE):
+        placement = request.spec.placement or (self.settings.placement if background else HERE)
+        if request.placement is None and (request.depth == 0 or placement == HERE):
             return request
-        if self.project.elsewhere is not None:
-            from retinue.runs.elsewhere import set_aside
+        if self.project.remote_sender is not None:
+            from retinue.runs.remote import with_own_budget
 
-            request = set_aside(request, self.settings, parent.account if parent is not None else None)
-            return replace(request, placement=request.placement or ClusterPlacement.read(said))
+            request = with_own_budget(request, self.settings, parent.account if parent is not None else None)
+            return replace(request, placement=request.placement or ClusterPlacement.read(placement))
         if self.project.moved is not None:
-            # It is on a worker already.
+            # This process is a worker.
             return replace(request, placement=None)
         raise LaunchError("A run was placed on a cluster, and none is named.", remedy="Set RETINUE_DATABASE.")
 
@@ -378,7 +378,7 @@ class Supervisor:
             raise LaunchError("The program is ending: no run is started any more.")
 
     async def _settled(self, run_id: str) -> None:
-        """A run of this process that is just ending is waited for: it can be resumed then."""
+        """Wait for the end of a run of this process that is just ending, so that it can be resumed."""
         node, task = self.members.get(run_id), self._tasks.get(run_id)
         if node is not None and node.live and not node.controls.ended:
             raise StateError(f"Run {run_id} is already running in this process.", remedy="Steer it or wait for it.")
@@ -399,23 +399,23 @@ class Supervisor:
         self, node: Run, join: JoinMode | None, past: Conversation | None = None, news: UserMessage | None = None
     ) -> Run:
         if node.parent is not None and node.state.background:
-            self.room(node.parent).started(node, join or self.settings.default_join_mode)
-        elsewhere = self.project.elsewhere if node.launch.request.placement is not None else None
-        if elsewhere is not None:
-            from retinue.runs.elsewhere import attend_elsewhere
+            self.notifications_of(node.parent).started(node, join or self.settings.default_join_mode)
+        sender = self.project.remote_sender if node.launch.request.placement is not None else None
+        if sender is not None:
+            from retinue.runs.remote import execute_remotely
 
-            work = attend_elsewhere(node, elsewhere)
+            work = execute_remotely(node, sender)
         else:
-            work = attend(node, self.queue, take_place(node, self.queue), past, news)
+            work = execute_queued(node, self.queue, enter_queue(node, self.queue), past, news)
         task = self._tasks[node.id] = asyncio.create_task(work, name=f"run {node.id}")
         task.add_done_callback(lambda done: self._over(node, done))
-        self._heap.runs(len(self._tasks))
+        self._collector.adapt(len(self._tasks))
         self.commands.watch()
         return node
 
     def _over(self, node: Run, task: asyncio.Task[None]) -> None:
         self._tasks.pop(node.id, None)
-        self._heap.runs(len(self._tasks))
+        self._collector.adapt(len(self._tasks))
         node.account.close()
         if not task.cancelled():
             # A defect has already become the run's outcome.
@@ -425,9 +425,9 @@ class Supervisor:
         failure = node.failure
         if failure is not None and not self._closed:
             self.broken_off(node.id, failure)
-        above = node.place.parent_id
+        parent_id = node.place.parent_id
         if node.parent is not None and node.state.background:
-            self.room(node.parent).ended(node)
-        elif node.parent is None and above is not None:  # started by a run of another process
-            self._missed(above)
+            self.notifications_of(node.parent).ended(node)
+        elif node.parent is None and parent_id is not None:  # started by a run of another process
+            self._missed(parent_id)
         self._sweeper.watch()

@@ -145,7 +145,7 @@ async def test_where_nobody_can_answer_the_agent_is_told_so_and_hears_the_answer
         foreground = asyncio.ensure_future(scene.spawn(main, "child", background=False))
         assert "ask_parent" not in [tool.name for tool in (await scene.model("child").asked()).tools]
         scene.model("child").call("ask_parent", question="Which colour?")
-        assert "nobody is there who could answer" in result(await scene.model("child").asked())
+        assert "nobody is there to answer" in result(await scene.model("child").asked())
         scene.model("child").say("Which colour should it be?")
         view = await foreground
         assert view.result == "Which colour should it be?"

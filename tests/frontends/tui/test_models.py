@@ -183,7 +183,7 @@ async def test_a_conversation_of_the_planner_goes_on_with_the_model_that_is_ther
             events = app.project.log.reader.events(run_id)
             said = [event.body.text for event in events if isinstance(event.body, Warned)]
             assert [text for text in said if "until now it was the search planner" in text] == [
-                "ollama/qwen3:8b answers from here on; until now it was the search planner."
+                "ollama/qwen3:8b answers from now on; until now it was the search planner."
             ]
 
 

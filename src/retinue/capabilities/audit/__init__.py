@@ -22,7 +22,7 @@ from retinue.core.outcome import RECORD, Outcome
 from retinue.core.permission import ToolEffect, TouchedPath
 from retinue.core.tool import Tool, ToolContext, ToolOutput, Wrap
 from retinue.runs.capability import Capability, RunPart
-from retinue.runs.prompt import detect
+from retinue.runs.prompt import current_branch
 from retinue.tools.base import BuiltinTool
 from retinue.tools.paths import Reaching
 
@@ -342,7 +342,7 @@ class ChangeNotices:
 
     def observe(self, body: ToolEnded) -> None:
         cwd = self._node.launch.request.cwd
-        if "git_context" not in self._codes_given and (branch := detect(cwd).branch):
+        if "git_context" not in self._codes_given and (branch := current_branch(cwd)):
             self._notify("git_context", f"It works on branch {branch}.")
         self._checked = self._checked or is_check(body.effect)
         changed = [write.path for write in body.effect.writes if write.before != write.after]

@@ -29,7 +29,7 @@ from retinue.capabilities.audit.shadow import CheckpointError, RootSnapshot, Sha
 from retinue.core.delegation import LIVE
 from retinue.core.programs import locked_file
 from retinue.errors import RetinueError
-from retinue.runs.cleanup import DAY, find_expired, is_due_today, open_runs_of
+from retinue.runs.cleanup import DAY_SECONDS, find_expired, is_due_today, unsaved_runs
 from retinue.settings.places import private_folder
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ async def tidy(project: Project) -> None:
         if days is None or not is_due_today(mark):
             return
         mark.touch()
-        before, open_runs = time.time() - days * DAY, open_runs_of(project)
+        before, open_runs = time.time() - days * DAY_SECONDS, unsaved_runs(project)
         drop_old = partial(drop_checkpoints, project.log.reader, project.state, before, open_runs=open_runs)
         await asyncio.to_thread(drop_old, seconds=MAX_TIDY_SECONDS)
 

@@ -23,7 +23,7 @@ from retinue.errors import RetinueError
 from retinue.loop.job import Controls
 from retinue.runs.guard import RunGuards
 from retinue.runs.notifications import escape
-from retinue.runs.offer import STEER, can_answer
+from retinue.runs.offer import STEER_TOOL, can_answer
 from retinue.tools.delegation.frame import as_data
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class SupervisedDialogue:
             *(f"<option>{escape(as_data(option))}</option>" for option in open_question.question.options),
             "</agent-question>",
             f"An agent you started asks this{waits}. "
-            f'Answer with {STEER} (agent_id "{node.id}"): your message is the answer.',
+            f'Answer with {STEER_TOOL} (agent_id "{node.id}"): your message is the answer.',
         ]
         question = open_question.question
         return notification("\n".join(lines), ChildAsked(node.id, agent, question.text, question.options))

@@ -17,7 +17,7 @@ from retinue.core.tool_names import TOOL_EFFECTS, canonical
 from retinue.errors import UnknownAgentError
 from retinue.frontends.mcp.params import AgentTaskParams, input_schema
 from retinue.frontends.mcp.result import RESULT_SCHEMA, schema_with_value
-from retinue.runs.offer import UNLISTED
+from retinue.runs.offer import UNLISTED_AGENTS
 
 _TOOL_NAME_PREFIX = "agent_"
 _MAX_TOOL_NAME_CHARACTERS = 64
@@ -89,7 +89,7 @@ class Offer(Struct, frozen=True):
 
 def _is_extra(entry: LoadedAgent) -> bool:
     """Return whether it is a built-in agent that duplicates another one. It can be started by name."""
-    return entry.source == "builtin" and entry.name in UNLISTED["claude"]
+    return entry.source == "builtin" and entry.name in UNLISTED_AGENTS["claude"]
 
 
 def describe_tool(name: str, entry: LoadedAgent) -> ToolListing:

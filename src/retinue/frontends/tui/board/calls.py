@@ -17,7 +17,7 @@ from retinue.core.outcome import CUT_OFF
 from retinue.core.tool import Todo
 from retinue.frontends.tui.board.cards import RunCard, Window
 from retinue.frontends.tui.board.marks import icon, stats
-from retinue.runs.notifications import LABELS
+from retinue.runs.notifications import STATUS_LABELS
 
 ARGUMENT_LINES = 200
 ARGUMENT_CHARACTERS = 20_000
@@ -109,7 +109,7 @@ def ending(card: RunCard) -> str:
     """Return what an agent does, or how it ended."""
     if card.live:
         return one_line(card.activity())
-    label = LABELS.get(card.status, card.status.capitalize())
+    label = STATUS_LABELS.get(card.status, card.status.capitalize())
     if card.status == "error":
         failure = card.outcome.failure if card.outcome is not None else None
         label = f"Error: {one_line(failure.message)}" if failure is not None else "Error"

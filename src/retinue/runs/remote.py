@@ -1,7 +1,7 @@
 """Runs that work on other machines, as the process that started them sees them.
 
-Such a run is a member of the tree like any other: it is steered and stopped by its controls, its parent waits for it
-or hears of its end, and its events reach everyone who subscribed to it. What it does comes from the shared log.
+Such a run is a member of the tree like any other: its controls steer and stop it, its parent waits for it or is
+notified of its completion, and its subscribers get its events. They come from the shared log.
 """
 
 from __future__ import annotations
@@ -29,71 +29,73 @@ if TYPE_CHECKING:
     from retinue.runs.run import Run
     from retinue.settings.table import Settings
 
-P = ParamSpec("P")
-T = TypeVar("T")
-LOOK_SECONDS = 0.1
-COMPLAIN_SECONDS = 10.0
-"""How long a run waits for a worker before it says why there is none."""
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+LOG_POLL_SECONDS = 0.1
+EXPLAIN_SECONDS = 10.0
+"""How often a run that waits for a worker checks why there is none."""
 
 
-class Elsewhere(Protocol):
-    """What sends runs of a project to other machines."""
+class RemoteSender(Protocol):
+    """Sends runs of a project to other machines."""
 
     async def place(self, node: Run) -> None:
-        """Send the run's workspace, give the run up in the log, and offer it. Raise RetinueError; then it is as
-        before."""
+        """Send the run's workspace, release the run in the log, and offer it. Raise RetinueError; then nothing has
+        changed."""
 
     async def withdraw(self, node: Run) -> bool:
-        """Take back a run that nobody serves yet. Return False when a worker has it, or has had it."""
+        """Withdraw the offer of a run. Return False if a worker has it, or has had it."""
 
     async def explain_waiting(self, node: Run) -> str | None:
-        """Return why no worker can serve the run; None when one can."""
+        """Return why no worker can serve the run; None if one can."""
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
 
     async def collect(self, node: Run, outcome: Outcome) -> Outcome:
-        """Bring back what the run has made. Return the outcome, which says what could not be brought."""
+        """Fetch the results of the run. Return the outcome with notes about what could not be fetched."""
 
 
-async def attend_elsewhere(node: Run, elsewhere: Elsewhere) -> None:
-    """Send a run away and follow it until it has ended."""
+async def execute_remotely(node: Run, sender: RemoteSender) -> None:
+    """Send a run to another machine, and follow it until it has ended."""
     controls = node.controls
     try:
-        await elsewhere.place(node)
+        await sender.place(node)
     except RetinueError as error:
         failure = Failure("not_found", error.message, error.remedy)
         await never_started(node, "error", failure)
         return
     watch = node.project.part(RemoteWatch)
-    line = CommandLine(node)
+    forwarder = CommandForwarder(node)
     ended = watch.follow(node)
-    waiting = asyncio.create_task(_complain(node, elsewhere))
+    explaining = asyncio.create_task(_explain_waiting(node, sender))
     try:
-        controls.attach(line)
+        controls.attach(forwarder)
         controls.catch_up()
-        line.wake()
-        outcome = await _end_of(ended, node, elsewhere, line)
+        forwarder.wake()
+        outcome = await _wait_end(ended, node, sender, forwarder)
     except asyncio.CancelledError:
-        node.break_off(StateError(f"Run {node.id} goes on elsewhere: nobody here waits for it any more."))
+        node.break_off(StateError(f"Run {node.id} continues on another machine: this process stops waiting for it."))
         raise
     finally:
-        waiting.cancel()
+        explaining.cancel()
         watch.forget(node)
-        line.close()
+        forwarder.close()
     if outcome is None:
         return
     controls.close()
-    node.settle(await elsewhere.collect(node, outcome))
+    node.settle(await sender.collect(node, outcome))
 
 
-async def _end_of(ended: asyncio.Future[Outcome], node: Run, elsewhere: Elsewhere, line: CommandLine) -> Outcome | None:
-    """Return how it ended; None when it was stopped before anyone served it, and has its ending."""
-    stopped = asyncio.ensure_future(line.stopped.wait())
-    first: set[asyncio.Future[Any]] = {ended, stopped}
+async def _wait_end(
+    ended: asyncio.Future[Outcome], node: Run, sender: RemoteSender, forwarder: CommandForwarder
+) -> Outcome | None:
+    """Return the outcome of the run; None if it was stopped before a worker took it, which ends it here."""
+    stopped = asyncio.ensure_future(forwarder.stopped.wait())
+    waiting: set[asyncio.Future[Any]] = {ended, stopped}
     try:
-        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-        if not ended.done() and await elsewhere.withdraw(node):
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done() and await sender.withdraw(node):
             await node.project.log.claim(node.id)
             await never_started(node, "stopped", Failure("stopped", "Stopped before it had started."))
             return None
@@ -102,23 +104,24 @@ async def _end_of(ended: asyncio.Future[Outcome], node: Run, elsewhere: Elsewher
         stopped.cancel()
 
 
-async def _complain(node: Run, elsewhere: Elsewhere) -> None:
-    """Say in the run why nobody serves it, whenever the reason changes."""
+async def _explain_waiting(node: Run, sender: RemoteSender) -> None:
+    """Record a warning with the reason why no worker serves the run, whenever the reason changes."""
     project = node.project
-    said: str | None = None
+    recorded: str | None = None
     while True:
-        await asyncio.sleep(COMPLAIN_SECONDS)
+        await asyncio.sleep(EXPLAIN_SECONDS)
         if node.status != "queued":
             continue
         with contextlib.suppress(RetinueError):
-            why = await elsewhere.explain_waiting(node)
-            if why is not None and why != said:
-                said = why
-                await asyncio.to_thread(annotate, project.state, node.id, Warned("placement", why), project.redactor)
+            reason = await sender.explain_waiting(node)
+            if reason is not None and reason != recorded:
+                recorded = reason
+                warning = Warned("placement", reason)
+                await asyncio.to_thread(annotate, project.state, node.id, warning, project.redactor)
 
 
-class CommandLine:
-    """Passes on what is said to a run here to the worker that has it, in order. Fits `loop.controls.Listener`."""
+class CommandForwarder:
+    """Forwards messages and commands for a run to its worker, in order. Implements `loop.controls.Listener`."""
 
     def __init__(self, node: Run) -> None:
         self._node = node
@@ -136,7 +139,7 @@ class CommandLine:
         self.stopped.set()
 
     def waiting(self, call_id: str | None, begins: bool) -> None:
-        """Its own waits are its worker's concern."""
+        """Do nothing: the worker handles the waits of the run."""
 
     def close(self) -> None:
         self._task.cancel()
@@ -147,7 +150,7 @@ class CommandLine:
     async def _work(self) -> None:
         while True:
             command = await self._queue.get()
-            # It may be between two workers: what is said meanwhile is for the next one.
+            # While the run moves between two workers, wait for the next one.
             for _ in range(100):
                 with contextlib.suppress(RetinueError):
                     (answer,) = await send(self._node.project.state, [command])
@@ -156,10 +159,12 @@ class CommandLine:
                 await asyncio.sleep(0.3)
 
 
-async def _finish_in_thread(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-    """Return what `work` gives, in a thread. Whoever is cancelled waits for its end: the connection that it uses is
-    given to others then, and two at once wait for each other's answers for ever."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *given, **named))
+async def _finish_in_thread(
+    work: Callable[Parameters, Result], *arguments: Parameters.args, **options: Parameters.kwargs
+) -> Result:
+    """Return the result of `work`, called in a thread. Cancellation waits for its end, because its connection is used
+    again afterwards, and two threads on one connection would block each other."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments, **options))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -168,7 +173,7 @@ async def _finish_in_thread(work: Callable[P, T], *given: P.args, **named: P.kwa
 
 
 class RemoteWatch:
-    """Reads the log for all runs of this process that work elsewhere, and those below them: one reader, one question
+    """Reads the log for all runs of this process on other machines and all runs below them: with one reader, one query
     per change, and a cursor for each run."""
 
     def __init__(self, project: Project) -> None:
@@ -177,11 +182,11 @@ class RemoteWatch:
         self._ends: dict[str, asyncio.Future[Outcome]] = {}
         self._seen: dict[str, int] = {}
         self._above: dict[str, Run] = {}
-        """The run of ours that each run below one belongs to."""
+        """The followed run above each run, by its id."""
         self._task: asyncio.Task[None] | None = None
 
     def follow(self, node: Run) -> asyncio.Future[Outcome]:
-        """Return the future end of a run, and let its events be known here until then."""
+        """Return the future outcome of a run, and publish its events until then."""
         end: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._nodes[node.id] = self._above[node.id] = node
         self._ends[node.id] = end
@@ -203,7 +208,7 @@ class RemoteWatch:
     async def _read(self) -> None:
         number, version, texts = -1, -1, PartialTexts()
         touched: set[str] = set()
-        """Runs of which something is not known here yet, though the server went away meanwhile."""
+        """Runs with unread events. They stay in the set if the server becomes unavailable."""
         with LogReader.open(self._project.state) as reader:
             while True:
                 try:
@@ -223,15 +228,15 @@ class RemoteWatch:
                             if page:
                                 number, version = page[-1].number, -1
                         for run_id in sorted(touched):
-                            await self._bring(reader, run_id)
+                            await self._read_events(reader, run_id)
                             touched.discard(run_id)
                         self._stream(reader, texts)
                 except StateError:
-                    # The server is away for a moment; whoever writes reports it.
+                    # The server is temporarily unavailable, which writers report.
                     version = -1
-                await asyncio.sleep(LOOK_SECONDS if version != -1 else 0)
+                await asyncio.sleep(LOG_POLL_SECONDS if version != -1 else 0)
 
-    async def _bring(self, reader: LogReader, run_id: str) -> None:
+    async def _read_events(self, reader: LogReader, run_id: str) -> None:
         events = await _finish_in_thread(reader.events, run_id, self._seen.get(run_id, 0))
         for event in events:
             self._seen[run_id] = event.seq
@@ -257,34 +262,31 @@ class RemoteWatch:
 
     def _stream(self, reader: LogReader, texts: PartialTexts) -> None:
         for piece in texts.read(reader):
-            place = piece.place
-            if place.run_id in self._above:
-                event = Event(place.run_id, place.parent_id, place.root_id, piece.seq, 0.0, piece.body)
+            run = piece.place
+            if run.run_id in self._above:
+                event = Event(run.run_id, run.parent_id, run.root_id, piece.seq, 0.0, piece.body)
                 self._project.log.publish(event)
 
 
-# What it may spend there, set aside before it leaves
-
-
-def set_aside(request: RunRequest, settings: Settings, parent: Account | None) -> RunRequest:
-    """Return the request of a run that works on another machine with all that it may spend there: nobody can ask this
-    process then. Of what the tree has left it gets the share of one agent of those that work at once."""
+def with_own_budget(request: RunRequest, settings: Settings, parent: Account | None) -> RunRequest:
+    """Return the request of a run on another machine with its complete budget, because it cannot ask this process
+    there. It gets the share of one of `max_concurrent` agents in the remaining budget of the tree."""
     if parent is None:
-        most = of_settings(settings)
+        budget = of_settings(settings)
     else:
-        left, share = parent.remaining(), max(settings.max_concurrent, 1)
-        most = Budget(
-            tokens=_part(left.tokens, share),
-            usd=None if left.usd is None else left.usd / share,
-            turns=_part(left.turns, share),
-            tool_calls=_part(left.tool_calls, share),
-            seconds=left.seconds,
-            spawns=_part(left.spawns, share),
+        remaining, agents = parent.remaining(), max(settings.max_concurrent, 1)
+        budget = Budget(
+            tokens=_share(remaining.tokens, agents),
+            usd=None if remaining.usd is None else remaining.usd / agents,
+            turns=_share(remaining.turns, agents),
+            tool_calls=_share(remaining.tool_calls, agents),
+            seconds=remaining.seconds,
+            spawns=_share(remaining.spawns, agents),
         )
-    if most == NO_LIMITS:
+    if budget == NO_LIMITS:
         return request
-    return replace(request, budget=most if request.budget is None else request.budget.within(most))
+    return replace(request, budget=budget if request.budget is None else request.budget.within(budget))
 
 
-def _part(amount: int | None, share: int) -> int | None:
-    return None if amount is None else -(-amount // share)
+def _share(amount: int | None, agents: int) -> int | None:
+    return None if amount is None else -(-amount // agents)
