@@ -159,17 +159,21 @@ def measure_acp_text(home: Path, cwd: Path, deltas: int) -> None:
 
 def translate(deltas: int) -> None:
     """Measure the translation of one event into one line."""
+    from retinue.app.stream import FeedFrame, text_frame
+    from retinue.core.run_state import RunPlace
     from retinue.frontends.acp.tree import TreeTranslator
     from retinue.frontends.acp.updates import ClientFeatures
+    from retinue.log.follow import TextPiece
 
     story = TreeTranslator(TALK, ClientFeatures(), lambda model: None)
     place = {"run_id": TALK, "parent_id": None, "root_id": TALK, "seq": 3, "at": 1.0}
-    made = {"agent": "main", "task": "Talk", "model": "m", "cwd": "/", "options": {}}
-    story.take("run.created", {"type": "run.created", **place, **made})
-    event = json.dumps({"type": "text.delta", **place, "text": "some words "}).encode()
+    made = {"agent": "main", "task": "Talk", "model": "m", "cwd": "/", "spec": {}, "spec_hash": "", "options": {}}
+    created = json.dumps({"type": "run.created", **place, **made}).encode()
+    story.take(FeedFrame(1, "run.created", TALK, None, created))
+    piece = TextPiece(RunPlace(TALK), 3, "text", "some words ")
     before = time.perf_counter()
     for _ in range(deltas):
-        for session, update in story.take("text.delta", msgspec.json.decode(event)):
+        for session, update in story.take(text_frame(piece, "text.delta")):
             params = {"sessionId": session, "update": update}
             msgspec.json.encode({"jsonrpc": "2.0", "method": "session/update", "params": params})
     took = time.perf_counter() - before

@@ -19,7 +19,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -159,7 +158,7 @@ async def left_alone(count: int) -> float:
 
 
 async def typing(count: int, said: int = 0) -> float:
-    """Seconds from a key to the prompt that has it: the median. With `said`, while the main
+    """CPU seconds from a key to the prompt that has it: the median. With `said`, while the main
     agent streams an answer into a conversation of that many questions and answers."""
     async with opened() as (app, pilot):
         crowd = Crowd(app, count)
@@ -176,23 +175,22 @@ async def typing(count: int, said: int = 0) -> float:
         return statistics.median(waits)
 
 
-async def press_keys(app: RetinueApp, count: int, clock: Callable[[], float] = time.perf_counter) -> list[float]:
-    """Seconds from each key to the prompt that has it; with `process_time`, what the app did in between, whatever else
-    the machine has to do."""
+async def press_keys(app: RetinueApp, count: int) -> list[float]:
+    """CPU seconds of the app from each key to the prompt that has it, whatever else the machine has to do."""
     from textual.widgets import TextArea
 
     prompt = app.screen.query_one("#prompt", TextArea)
     waits = []
     for number in range(count):
         letter = "abcdefghij"[number % 10]
-        begin = clock()
+        begin = time.process_time()
         wanted = prompt.text + letter
         app.simulate_key(letter)
         for _ in range(5_000):
             if prompt.text == wanted:
                 break
             await asyncio.sleep(0.001)
-        waits.append(clock() - begin)
+        waits.append(time.process_time() - begin)
         await asyncio.sleep(0.01)
     return waits
 
@@ -216,7 +214,7 @@ async def long_answer(size: int) -> tuple[float, float, float]:
             crowd.say_main(AssistantEnded(9, whole))
 
         streaming = asyncio.create_task(stream())
-        waits = await press_keys(app, 4 * KEYS, time.process_time)
+        waits = await press_keys(app, 4 * KEYS)
         await streaming
         return resident() - before, statistics.median(waits), sorted(waits)[int(len(waits) * 0.95)]
 
@@ -231,7 +229,7 @@ async def long_conversation(turns: int) -> tuple[float, float, float]:
     async with opened() as (app, _):
         before = resident()
         showing = asyncio.create_task(app._chat.show(events))
-        waits = await press_keys(app, 4 * KEYS, time.process_time)
+        waits = await press_keys(app, 4 * KEYS)
         await showing
         return resident() - before, statistics.median(waits), sorted(waits)[int(len(waits) * 0.95)]
 
