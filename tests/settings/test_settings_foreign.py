@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from settings_home import Home
 
-from retinue.settings.foreign import DEVKIT, PI
+from retinue.settings.foreign import DEVKIT_SETTINGS, PI_SETTINGS
 from retinue.settings.table import spellings
 
 
@@ -36,7 +36,7 @@ def test_pis_files_are_layers_below_ours_and_the_projects_goes_before_the_users(
     assert loaded.problems == [] and loaded.unused == []
 
 
-@pytest.mark.parametrize("name", PI)
+@pytest.mark.parametrize("name", PI_SETTINGS)
 def test_every_setting_of_pi_subagents_that_we_have_is_taken(place: Home, name: str) -> None:
     value = place.listed().rows[name]["default"]
     place.write(pi_project(place), {name: value if value is not None else 7 if name == "defaultMaxTurns" else "x"})
@@ -73,7 +73,7 @@ def test_devkit_pis_file_is_read_by_its_own_names(place: Home) -> None:
 
 
 def test_every_name_of_devkit_pi_that_is_read_is_one_of_ours() -> None:
-    assert set(DEVKIT) <= set(spellings())
+    assert set(DEVKIT_SETTINGS) <= set(spellings())
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def split_labels(text: str) -> tuple[str, ...]:
 
 
 class RunNeeds(Struct, frozen=True):
-    """What a run requires of a worker. `allow` are the rights that its operator must allow senders. Runs of one
+    """The requirements of a run for a worker. `allow` are the rights that its operator must allow senders. Runs of one
     `tenant` share the limit that a worker has for each tenant. `remote` is the git repository that transfers the
     files."""
 

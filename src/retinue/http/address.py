@@ -19,7 +19,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class Address(Struct, frozen=True):
-    """What a connection is opened to. Equal addresses share connections."""
+    """The target of a connection. Connections are shared by equal addresses."""
 
     scheme: str
     host: str
@@ -69,8 +69,8 @@ def _ascii(host: str) -> str:
 def display_url(url: str) -> str:
     """Return the URL without user, password and query, fit for messages."""
     text = url.strip().partition("?")[0]
-    scheme, mark, rest = text.rpartition("://")
-    before, slash, path = rest.partition("/")
+    scheme, mark, target = text.rpartition("://")
+    before, slash, path = target.partition("/")
     return scheme + mark + before.rpartition("@")[2] + slash + path
 
 
@@ -320,16 +320,16 @@ class _Layer:
         self._fresh = False
         if self._engine.eof:
             return out, self._next_member()
-        rest = self._engine.unconsumed_tail
-        if not rest and len(out) == _UNPACKED_STEP_BYTES:
+        unread = self._engine.unconsumed_tail
+        if not unread and len(out) == _UNPACKED_STEP_BYTES:
             # All input is taken, but more may wait inside: ask for it with nothing new.
             return out + self._engine.decompress(b"", _UNPACKED_STEP_BYTES), b""
-        return out, rest
+        return out, unread
 
     def _next_member(self) -> bytes:
         """Prepare for a further gzip member and return its bytes. Anything else after the end is ignored."""
-        rest = self._engine.unused_data
-        if not rest.startswith(b"\x1f\x8b"):
+        member = self._engine.unused_data
+        if not member.startswith(b"\x1f\x8b"):
             return b""
         self._engine = zlib.decompressobj(zlib.MAX_WBITS | 32)
-        return rest
+        return member

@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     async def ask_for_tunnel(self, host: str, authorization: str | None) -> str:
-        """Ask a proxy for a connection to `host`. Return what it reason instead of agreeing, or an empty text."""
+        """Ask a proxy for a connection to `host`. Return the reason of a refusal, or an empty text."""
         head = f"CONNECT {host}:{self.address.port} HTTP/1.1\r\nhost: {host}:{self.address.port}\r\n"
         if authorization:
             head += f"proxy-authorization: {authorization}\r\n"
@@ -85,8 +85,8 @@ class Connection(asyncio.Protocol):
         return inner
 
     async def exchange(self, head: bytes, body: bytes, idle_timeout: float | None) -> bool:
-        """Send a request. Return True with `status` and `headers` set, or False if the server hung up before it reason
-        anything, so that nothing of an answer can be lost by sending again."""
+        """Send a request. Return True with `status` and `headers` set, or False if the server closed the connection
+        before it sent anything. Then the request can be sent again without losing a part of an answer."""
         if not self.open:
             return False
         self._reset()

@@ -133,7 +133,7 @@ class Response:
             yield piece
 
     async def body(self, limit: int = 64 * 1024) -> bytes:
-        """Return the whole body, cut at `limit`; what has arrived if the connection dies. For error texts."""
+        """Return the body, cut at `limit`, for error texts. If the connection breaks, the bytes so far are returned."""
         data = bytearray()
         with contextlib.suppress(TransportError):
             async for piece in self:

@@ -1,8 +1,8 @@
 """Every other provider, through the models of pydantic-ai (extra `providers`).
 
 Slower to load and per token than our own formats, and the way to Bedrock, Cohere, Hugging Face
-and whatever pydantic-ai supports next. What a provider attached to its parts (signatures, ids) is
-kept with them and goes back unchanged.
+and whatever pydantic-ai supports next. The data that a provider attaches to its parts (signatures, ids)
+is kept with them and goes back unchanged.
 """
 
 from __future__ import annotations
@@ -101,26 +101,26 @@ class Codec:
             return []
 
     def _answer(self, message: AssistantMessage) -> list[Any]:
-        lib, same = self._lib, is_from_provider(message, self._info)
+        lib, is_own = self._lib, is_from_provider(message, self._info)
         parts: list[Any] = []
-        for part in message.content:
-            restored = self._restore_parts(part.signature) if same else []
+        for block in message.content:
+            restored = self._restore_parts(block.signature) if is_own else []
             if restored:
                 parts += restored
-            elif isinstance(part, ToolCall):
-                parts.append(lib.ToolCallPart(tool_name=part.name, args=sent_arguments(part), tool_call_id=part.id))
-            elif isinstance(part, Text):
-                if part.text:
-                    parts.append(lib.TextPart(content=part.text))
-            elif isinstance(part, Thinking) and part.text and same and self.signed:
-                parts.append(lib.ThinkingPart(content=part.text))
+            elif isinstance(block, ToolCall):
+                parts.append(lib.ToolCallPart(tool_name=block.name, args=sent_arguments(block), tool_call_id=block.id))
+            elif isinstance(block, Text):
+                if block.text:
+                    parts.append(lib.TextPart(content=block.text))
+            elif isinstance(block, Thinking) and block.text and is_own and self.signed:
+                parts.append(lib.ThinkingPart(content=block.text))
         return parts
 
     def _prompt(self, message: UserMessage) -> list[Any]:
-        parts = visible(message.content, self._info)
-        if not parts:
+        blocks = visible(message.content, self._info)
+        if not blocks:
             return []
-        content = [part.text if isinstance(part, Text) else self._file(part) for part in parts]
+        content = [block.text if isinstance(block, Text) else self._file(block) for block in blocks]
         if len(content) == 1:
             return [self._lib.UserPromptPart(content=content[0])]
         return [self._lib.UserPromptPart(content=content)]
@@ -147,8 +147,8 @@ class Codec:
             tool_name=result.name, content=result_text(result), tool_call_id=result.call_id, **outcome
         )
 
-    def _file(self, part: Image | Document) -> Any:
-        return self._lib.BinaryContent(data=b64decode(part.data), media_type=part.media_type)
+    def _file(self, file: Image | Document) -> Any:
+        return self._lib.BinaryContent(data=b64decode(file.data), media_type=file.media_type)
 
 
 _ALIVE = (Alive(),)

@@ -1,8 +1,7 @@
 """The parameters of a tool as every provider accepts them.
 
-Schemas of foreign tools (MCP servers, plugins) are whatever their author wrote, and one that a
-provider refuses makes it refuse the *whole* request, every turn. What is refused, and where that
-was seen:
+Schemas of foreign tools (MCP servers, plugins) can have any form. A provider that refuses one schema refuses the
+*whole* request, in every turn. These forms are refused, with the source of each:
 
     at the top: oneOf, anyOf, allOf       Anthropic (claude-code#40075, langchain#39271)
     at the top: also not, enum, const     OpenAI (opencode#32489: "schema must have type 'object'
@@ -13,8 +12,8 @@ was seen:
     const, discriminator, examples,       Gemini (pydantic-ai's GoogleJsonSchemaTransformer)
     exclusive bounds, formats of texts
 
-Alternatives at the top are folded into one object; the condition that is lost is told to the
-model in words, and the tool's own check still holds it.
+Alternatives at the top are merged into one object. The description of the tool then states the lost condition in words,
+and the tool still checks it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _REFUSED_AT_TOP = (*COMBINED, *_CONDITIONS, "$ref")
 _MAX_SCHEMA_DEPTH = 24
 _MAX_REFERENCES = 12
 _MAX_FOLDS = 200
-"""Schemas that are folded for one tool: references at the top can multiply without end."""
+"""Schemas that are merged for one tool: references at the top can multiply without end."""
 _MAX_CACHED_SCHEMAS = 1024
 _MAX_CONDITION_CHARACTERS = 500
 _KEYWORDS_OF_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -39,14 +38,13 @@ _KEYWORDS_OF_SCHEMAS = ("items", "additionalProperties", "not", "contains", "pro
 
 
 class PortableSchema(NamedTuple):
-    """`lost` says in a sentence for the model what the schema no longer says; empty when it
-    says all."""
+    """A schema that all providers accept. `lost` are the conditions that it does not express, as text for the model."""
 
     parameters: dict[str, Any]
     lost: str = ""
 
     def described(self, description: str) -> str:
-        """Return `description` with what is lost."""
+        """Return `description` with the lost conditions."""
         if not self.lost:
             return description
         return f"{description}\n{self.lost}".strip()
@@ -57,8 +55,8 @@ _gemini_cache: dict[int, tuple[Mapping[str, Any], dict[str, Any]]] = {}
 
 
 def portable_schema(parameters: Mapping[str, Any]) -> PortableSchema:
-    """Return `parameters` in the form that all providers accept. The same object becomes the same
-    result without work, because every turn sends every tool."""
+    """Return `parameters` in the form that all providers accept. Results are cached, because every turn sends every
+    tool."""
     cached = _cache.get(id(parameters))
     if cached is not None and cached[0] is parameters:
         return cached[1]
@@ -100,7 +98,7 @@ def _make(parameters: Mapping[str, Any]) -> PortableSchema:
 
 # ------------------------------------------------------------------ the top
 class _Folding:
-    """Makes one object of a schema with alternatives at its top. `lost` collects what was lost."""
+    """Merges a schema with alternatives at its top into one object. `lost` collects the lost conditions."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self.lost: list[str] = []
@@ -108,8 +106,8 @@ class _Folding:
         self._left = _MAX_FOLDS
 
     def fold(self, schema: Mapping[str, Any], depth: int, *, always: bool = True) -> dict[str, Any]:
-        """Return one object; what stands beside the alternatives wins over them. A condition of a schema that does
-        not `always` hold cannot be told by itself."""
+        """Return one object. Keywords beside the alternatives override them. A condition of a schema that does not
+        `always` apply is not reported, because it is not valid by itself."""
         self._left -= 1
         out = _follow_reference(schema, self._root)
         alternatives = [(key, _list(out.pop(key, None))) for key in COMBINED]
@@ -166,7 +164,7 @@ def _require(out: dict[str, Any], names: Iterable[str]) -> None:
 
 
 def _choice(key: str, needs: list[list[str]]) -> str:
-    """Return the condition of a choice in words; empty when all variants ask for the same."""
+    """Return the condition of a choice in words; empty if all variants require the same arguments."""
     if all(names == needs[0] for names in needs):
         return ""
     count = "exactly one" if key == "oneOf" else "at least one"
@@ -175,7 +173,7 @@ def _choice(key: str, needs: list[list[str]]) -> str:
 
 
 def _condition(key: str, value: Any) -> str:
-    """Return in words what the arguments as a whole must be or not be."""
+    """Return a condition on the arguments as a whole, in words."""
     if key == "not" and isinstance(value, Mapping) and value.keys() == {"required"}:
         names = _names(value["required"])
         if len(names) == 1:
@@ -187,8 +185,8 @@ def _condition(key: str, value: Any) -> str:
 
 
 def _follow_reference(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema with the reference at its top followed; what stands beside it wins, and
-    properties of both are kept."""
+    """Return the schema with the reference at its top resolved. Keywords beside the reference override those of its
+    target, and the properties of both are kept."""
     for _ in range(_MAX_REFERENCES):
         reference = schema.get("$ref")
         if not isinstance(reference, str):
@@ -231,7 +229,7 @@ def _walk(schema: Any, change: Any, depth: int) -> Any:
 
 
 def _modern(schema: dict[str, Any]) -> dict[str, Any]:
-    """Forms of older drafts in the words of draft 2020-12; what means nothing is left out."""
+    """Return a schema in the form of draft 2020-12, without keywords that have no meaning there."""
     if isinstance(schema.get("items"), list):
         schema["prefixItems"] = schema.pop("items")
     kinds = schema.get("type")

@@ -1,12 +1,12 @@
 """The declaration of one setting, the kinds of value that it can have, and the class that holds the values of all.
 
 A kind reads a raw JSON value as msgspec does, or drops it with a reason. It never raises and never guesses: `1` is not
-`true`, `"4"` is not `4`. A structured value loses only its bad parts, each named by its path
+`true`, `"4"` is not `4`. Of a structured value only the bad entries are dropped, each reported with its path
 (`providers.ollama.baseUrl`).
 
-`Settings` (table.py) is the table and the typed result at once: every attribute is a `Field` with name, kind and
-documentation, and has the type of its default and its kind. It is no dataclass, because one of this many fields costs
-3 ms at every start.
+`Settings` (table.py) is the table and the typed result: every attribute is a `Field` with name, kind and documentation,
+and has the type of its default and its kind. It is no dataclass, because one with so many fields costs 3 ms at every
+start.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ else:
     V = TypeVar("V", covariant=True)
 
 DROPPED: Final = msgspec.UNSET
-"""The one value that no JSON document can hold."""
+"""A value that no JSON document can hold."""
 
 Complain = Callable[[str, str], None]
-"""Takes the path of a bad value and what would have been accepted there."""
+"""Takes the path of a bad value and the text about accepted values."""
 
 
 class Kind(Generic[V]):
@@ -43,10 +43,10 @@ class Kind(Generic[V]):
 
     type: Any
     accepts: str
-    """What is accepted, to stand after "it must be"."""
+    """The accepted values, to follow "it must be"."""
 
     def read(self, value: Any, at: str, complain: Complain) -> Any:
-        """Return the value as the program uses it, or DROPPED after a complaint."""
+        """Return the value for the program, or DROPPED after a complaint."""
         try:
             converted = msgspec.convert(value, self.type)
         except msgspec.ValidationError:
@@ -55,7 +55,7 @@ class Kind(Generic[V]):
         return self.use(converted, at, complain)
 
     def use(self, value: Any, at: str, complain: Complain) -> Any:
-        """Return a value of `type` as the program uses it. Complain of parts that are left out."""
+        """Return a value of `type` for the program. Complain of entries that are left out."""
         return value
 
 
@@ -93,7 +93,7 @@ class Whole(_Range[int]):
 
 
 class Choice(Kind):
-    """One of a few words. `also` maps further spellings to one of them."""
+    """One of several words. `also` maps further spellings to them."""
 
     def __init__(self, *words: str, also: Mapping[Any, str] | None = None) -> None:
         self.words, self.also = words, also or {}
@@ -107,7 +107,7 @@ class Choice(Kind):
 
 
 class Text(Kind[str]):
-    """A text with something in it, trimmed. `false_words` lets false (or such a word) stand."""
+    """A text that is not empty, trimmed. With `false_words`, false and these words are accepted and mean False."""
 
     type = Annotated[str, Meta(min_length=1)]
 
@@ -121,8 +121,8 @@ class Text(Kind[str]):
 
 
 class Texts(Kind[tuple[str, ...]]):
-    """A list of texts: blanks are skipped, doubles merged, bad entries dropped one by one.
-    With `allowed`, others are dropped; the list may become empty."""
+    """A list of texts. Empty and repeated entries are left out, bad ones are dropped one by one. With `allowed`, all
+    other entries are dropped; the list may become empty."""
 
     type = list
 
@@ -142,26 +142,26 @@ class Texts(Kind[tuple[str, ...]]):
 
 
 class _Object(Kind[V]):
-    """An object whose bad values go one by one."""
+    """An object whose bad values are dropped one by one."""
 
     type = dict
 
     def use(self, value: Any, at: str, complain: Complain) -> Any:
-        parts = {}
+        entries = {}
         for key, raw in value.items():
             kind = self.kind_of(key, at, complain)
-            part = DROPPED if kind is None else kind.read(raw, f"{at}.{key}", complain)
-            if part is not DROPPED:
-                parts[key] = part
-        return parts
+            entry = DROPPED if kind is None else kind.read(raw, f"{at}.{key}", complain)
+            if entry is not DROPPED:
+                entries[key] = entry
+        return entries
 
     def kind_of(self, key: str, at: str, complain: Complain) -> Kind | None:
-        """Return the kind of the value under a key; None, after a complaint, where the key is not acceptable."""
+        """Return the kind of the value of a key; None, after a complaint, for a key that is not accepted."""
         raise NotImplementedError
 
 
 class Record(_Object[Mapping[str, Any]]):
-    """An object with known keys. Unknown keys are named and dropped."""
+    """An object with fixed keys. Unknown keys are reported and dropped."""
 
     def __init__(self, **fields: Kind) -> None:
         self.fields = fields
@@ -177,7 +177,7 @@ class Table(_Object[Mapping[str, V]]):
     """An object whose keys are names the user chose and whose values are all of one kind."""
 
     def __init__(self, kind: Kind[V], names: str = "names", *, without: str = "") -> None:
-        """`without` is a character that the names must not hold."""
+        """`without` is a character that the names must not contain."""
         self.kind, self.without = kind, without
         self.accepts = f"an object from {names} to values, each {kind.accepts}"
 
@@ -190,7 +190,7 @@ class Table(_Object[Mapping[str, V]]):
 
 
 class Items(Kind[tuple[V, ...]]):
-    """A list whose entries are read one by one; the bad ones are left out."""
+    """A list whose entries are read one by one. Bad entries are left out."""
 
     type = list
 
@@ -199,12 +199,12 @@ class Items(Kind[tuple[V, ...]]):
         self.accepts = f"a list, each entry {kind.accepts}"
 
     def use(self, value: Any, at: str, complain: Complain) -> Any:
-        parts = [self.kind.read(raw, f"{at}[{index}]", complain) for index, raw in enumerate(value)]
-        return tuple(part for part in parts if part is not DROPPED)
+        entries = [self.kind.read(raw, f"{at}[{index}]", complain) for index, raw in enumerate(value)]
+        return tuple(entry for entry in entries if entry is not DROPPED)
 
 
 class Either(Kind):
-    """Whichever kind fits the JSON type of the value: a text by `text`, anything else by `other`."""
+    """A text of the kind `text`, or another value of the kind `other`."""
 
     def __init__(self, text: Kind, other: Kind) -> None:
         self.text, self.other = text, other
@@ -216,7 +216,7 @@ class Either(Kind):
 
 
 class Anything(Kind):
-    """Any JSON value, taken as it is: only the program that receives it knows what it means."""
+    """Any JSON value, unchanged: only the program that receives it knows its meaning."""
 
     type, accepts = Any, "any JSON value"
 
@@ -234,30 +234,30 @@ Layer = Literal[
     "environment",
     "flag",
 ]
-"""Who says it, weakest first."""
+"""The sources of values, weakest first."""
 Applies = Literal["live", "next run", "next session"]
 Convert = Callable[[Any], Any]
 
 
-_SHARED = frozenset({"codingcode project", "pi project", "project", "local"})
-"""Layers whose files a repository brings."""
+_SHARED_LAYERS = frozenset({"codingcode project", "pi project", "project", "local"})
+"""Layers whose files a repository may contain."""
 
 
 class Origin(NamedTuple):
-    """Where a value came from; `where` is a file, a variable or a flag."""
+    """The source of a value. `where` is a file, a variable or a flag."""
 
     layer: Layer
     where: str = ""
     consented: bool = False
-    """Someone has consented to a project's file as it is."""
+    """Whether someone has consented to the present content of a project's file."""
 
     def __str__(self) -> str:
         return "default" if self.layer == "default" else f"{self.layer}: {self.where}"
 
     @property
     def personal(self) -> bool:
-        """True when only the user can have put it there, and not a repository they cloned."""
-        return self.layer not in _SHARED
+        """Whether only the user can have set the value, and not a cloned repository."""
+        return self.layer not in _SHARED_LAYERS
 
     @property
     def provenance(self) -> Provenance:
@@ -265,7 +265,7 @@ class Origin(NamedTuple):
 
     @property
     def believed(self) -> bool:
-        """True when it may give: it is the user's own, or someone has consented to it."""
+        """Whether the value may grant rights: it is the user's own, or someone has consented to it."""
         return self.personal or self.consented
 
 
@@ -273,8 +273,8 @@ DEFAULT = Origin("default")
 
 
 class Alias(NamedTuple):
-    """Another name for a setting. `convert` turns its raw value into the setting's raw value;
-    `kind` checks it first when the alias has a range of its own."""
+    """Another name for a setting. `convert` turns its raw value into that of the setting. If the alias has a different
+    range, `kind` checks the value first."""
 
     name: str
     convert: Convert | None = None
@@ -288,24 +288,24 @@ class Field(Struct, Generic[T], eq=False):
     kind: Kind[T]
     doc: str
     limits: bool
-    """No run starts while a value of it cannot be read, because the default or a weaker file may allow more or tell
-    more to others (limits.py)."""
+    """Whether no run starts while its value cannot be read, because the default or a weaker file may allow more or
+    reveal more to others (`check_limits`)."""
     name: str = ""
-    """In files: unless declared, from the attribute and the groups of its class."""
+    """The name in files. By default it follows from the attribute and the groups of the class."""
     aliases: tuple[Alias, ...] = ()
     variables: tuple[str, ...] = ()
     applies: Applies | None = None
-    """Unless declared, that of its class."""
+    """When a change takes effect. By default as for the class."""
     merges: bool = False
-    """The keys of an object are merged over the layers; otherwise the strongest layer has the whole object."""
+    """Whether the keys of an object are merged over the layers. Otherwise the object of the strongest layer is used."""
     personal_when: Callable[[Any], bool] | None = None
-    """The values that take effect only in the user's own settings, because a cloned repository must not bring them."""
+    """The values that only take effect in the user's own settings, because a cloned repository must not set them."""
     attribute: str = ""
     section: str = ""
 
     def complete(self, attribute: str, section: str, groups: tuple[str, ...], applies: Applies) -> None:
-        """Fill in what follows from the attribute and its class: `web_max_results` is `web.maxResults` in a group
-        `web`, else `webMaxResults`."""
+        """Set the values that follow from the attribute and its class. The name of `web_max_results` is
+        `web.maxResults` in a group `web`, else `webMaxResults`."""
         self.attribute, self.section, self.applies = attribute, section, self.applies or applies
         self.variables = (f"RETINUE_{attribute.upper()}", *self.variables)
         if not self.name:

@@ -1,9 +1,8 @@
 """The settings files of pi, devkit-pi and CodingCode: read as layers below ours, never written.
 
-Each has a table of the settings that Retinue also has. `retinue settings list` and `retinue doctor`
-report what else stands in a file, so that nobody expects it to have an effect. `read_object` reads any
-JSON object that a person may have damaged; it never raises and never creates anything.
-"""
+Each has a table of the settings that Retinue also has. `retinue settings list` and `retinue doctor` report the other
+settings of such a file, so that nobody expects them to have an effect. `read_object` reads any JSON object that a
+person may have damaged; it never raises and never creates a file."""
 
 from __future__ import annotations
 
@@ -24,9 +23,9 @@ MAX_SETTINGS_BYTES = 4 * 1024 * 1024
 
 
 class JsonObject(NamedTuple):
-    """`data` is {} when there is no usable file; `problem` says why, and is None when the file
-    is simply not there. `repeated` are names that stand twice in one object, of which the last
-    counts; only an exact reading knows them. `refused` says why the content of a file that exists is unknown."""
+    """The content of a JSON file. `data` is {} if it cannot be used, for the reason in `problem`, which is None for a
+    missing file. `repeated` are names that occur twice in one object, of which the last is used; only an exact reading
+    finds them. `refused` is the reason why the content of an existing file is unknown."""
 
     data: dict[str, Any]
     problem: str | None = None
@@ -35,13 +34,13 @@ class JsonObject(NamedTuple):
 
 
 def read_object(path: Path, *, exact: bool = False) -> JsonObject:
-    """`exact` keeps numbers of any size as they are and notices repeated names: for files that people write."""
+    """Read a JSON file. For files that people write, `exact` keeps numbers of any size and finds repeated names."""
     text = _read(path)
     return text if isinstance(text, JsonObject) else parse_object(text, exact=exact)
 
 
 def _read(path: Path) -> bytes | JsonObject:
-    """Return the content of a file, or the object that stands for a file without content."""
+    """Return the content of a file, or the result for a file that cannot be read."""
     try:
         return read_file(path, MAX_SETTINGS_BYTES)
     except (FileNotFoundError, NotADirectoryError):
@@ -135,22 +134,22 @@ def _lines(text: str) -> dict[str, int]:
 
 
 def explain_repeated(name: str) -> str:
-    """Return the sentence about a name that stands twice in one object of a file."""
+    """Return the sentence about a name that occurs twice in one object of a file."""
     lost = ""
     if name in ("permissions", "deny", "ask"):
         lost = " Rules in the first one do NOT protect anything."
     return f"stands twice in one object, and only the last one counts: keep one of the two.{lost}"
 
 
-PI = (
+PI_SETTINGS = (
     *("maxConcurrent", "defaultMaxTurns", "graceTurns", "defaultJoinMode", "schedulingEnabled", "scopeModels"),
     *("disableDefaultAgents", "toolDescriptionMode", "waitTimeoutSeconds", "abortResendKey", "widgetDisplayMode"),
     *("fleetView", "widgetMode", "outputTranscript", "backgroundByDefault", "maxSubagentDepth", "fallbackSubagent"),
     *("strictAgentFiles", "agentMentions", "worktreeIsolation", "showCost"),
 )
-"""Settings of pi-subagents, which Retinue has as well, by its own names for them."""
+"""The settings of pi-subagents that Retinue also has."""
 
-DEVKIT = (
+DEVKIT_SETTINGS = (
     *("subagents.enabled", "subagents.maxDepth", "subagents.timeoutMs", "subagents.idleTimeoutMs"),
     *("subagents.allowWrite", "subagents.allowLspTools", "subagents.allowedLspActions"),
     *("subagents.injectDelegationPolicy", "subagents.retry.enabled", "subagents.retry.maxAttempts"),
@@ -159,19 +158,20 @@ DEVKIT = (
 )
 
 
-class Taken(NamedTuple):
-    """A setting of ours that one of theirs stands for; `convert` turns their value into ours."""
+class MappedSetting(NamedTuple):
+    """The setting of Retinue for one of another program. `convert` turns the value into ours."""
 
     name: str
     convert: Callable[[Any], Any] = lambda value: value
 
 
 class ForeignFile(NamedTuple):
-    """`reports`: what is not taken is reported, because the whole file is about agents."""
+    """A settings file of another program. With `reports` its other settings are reported, because the file is only
+    about agents."""
 
     layer: Layer
     path: str
-    takes: Mapping[str, Taken]
+    takes: Mapping[str, MappedSetting]
     reports: bool = True
 
     def read(self) -> JsonObject:
@@ -185,17 +185,17 @@ def _deny_agents(names: Any) -> Any:
     return [f"Agent({name})" for name in names if isinstance(name, str) and name.strip()]
 
 
-_PI = {name: Taken(name) for name in PI}
-_PI_OWN = {"enabledModels": Taken("enabledModels")}
-_DEVKIT = {name: Taken(name) for name in DEVKIT}
+_PI = {name: MappedSetting(name) for name in PI_SETTINGS}
+_PI_OWN = {"enabledModels": MappedSetting("enabledModels")}
+_DEVKIT = {name: MappedSetting(name) for name in DEVKIT_SETTINGS}
 _CODINGCODE = {
-    "subagent.enabled": Taken("subagents.enabled"),
-    "subagent.disabledAgents": Taken("permissions.deny", _deny_agents),
+    "subagent.enabled": MappedSetting("subagents.enabled"),
+    "subagent.disabledAgents": MappedSetting("permissions.deny", _deny_agents),
 }
 
 
 def foreign_files(cwd: Path, environment: Mapping[str, str]) -> tuple[ForeignFile, ...]:
-    """Return every file of another program that counts from `cwd`, weakest first, whether it exists or not."""
+    """Return the settings files of other programs for `cwd`, weakest first, including those that do not exist."""
     pi, own = str(pi_home(environment)), str(home(environment))
     levels = project_levels(os.path.abspath(cwd))  # noqa: PTH100
     codingcode = _nearest([level for level in levels if level != own] or levels, ".codingcode/config.yaml")
@@ -210,8 +210,8 @@ def foreign_files(cwd: Path, environment: Mapping[str, str]) -> tuple[ForeignFil
     )
 
 
-def opened(data: Mapping[str, Any], takes: Mapping[str, Taken], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Names and values with all objects opened that are no values of a setting themselves."""
+def opened(data: Mapping[str, Any], takes: Mapping[str, MappedSetting], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield names and values without groups. An object that is the value of a setting stays an object."""
     for key, value in data.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict) and name not in takes:
@@ -221,7 +221,7 @@ def opened(data: Mapping[str, Any], takes: Mapping[str, Taken], prefix: str = ""
 
 
 def _nearest(levels: list[str], name: str) -> str:
-    """Return the nearest file of that name; where there is none, the place for one."""
+    """Return the nearest file of that name, or else the path for a new one."""
     for level in levels:
         path = f"{level}/{name}"
         if os.path.isfile(path):  # noqa: PTH113 (at every start)

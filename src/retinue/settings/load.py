@@ -1,15 +1,14 @@
 """Settings merged from their layers, each value with its origin.
 
-The layers: defaults < files of other programs < user file < project file < local file < environment < flags. Each
-layer is read on its own and the layers are merged setting by setting: a bad value is dropped alone, with a problem that
-names the file, the setting and what would be accepted. For a name that is no setting, the problem says which one was
-probably meant, or what replaced it. No file is created. Variables and words of the command line are read as the JSON
-that a file would hold. `settings_signature` changes when one of the files has changed.
+The layers are: defaults < files of other programs < user file < project file < local file < environment < flags. They
+are merged setting by setting. A bad value is ignored, with a problem that names the file, the setting and the accepted
+values. For an unknown name the problem names the most similar setting, or the replacement. No file is created.
+Variables and options of the command line are read as the JSON of a file. `settings_signature` changes when one of the
+files has changed.
 
-A value that is dropped leaves the default or a weaker file in force, which may allow more. So a problem with a setting
-that limits runs, with a name that was probably meant to be one, or with a file that may hold one, keeps every run from
-being started (`check_limits`). A setting that only grants is dropped and reported.
-"""
+If a value is ignored, the default or a weaker file applies, which may allow more. Therefore no run is started
+(`check_limits`) while there is a problem with a setting that limits runs, with a name that was probably meant as one,
+or with a file that may hold one. A setting that only grants is ignored and reported."""
 
 from __future__ import annotations
 
@@ -99,15 +98,15 @@ RETIRED: Mapping[str, str] = {
     "web.cache.seconds": _NO_WEB_CACHE,
     "web.cache.maxEntries": _NO_WEB_CACHE,
 }
-"""Settings of earlier versions or of pi that have no effect, and why."""
+"""Settings of earlier versions or of pi without an effect, and the reason."""
 
-_IGNORED = frozenset({"$schema", "statusLine.type"})
-"""Names that say nothing about Retinue, and are welcome; Claude Code writes the second beside a command."""
+_IGNORED_NAMES = frozenset({"$schema", "statusLine.type"})
+"""Names in settings files that are accepted and have no effect; Claude Code writes the second one."""
 
 
 def explain_unknown(name: str) -> str | None:
-    """Return the sentence about a name that is no setting; None for one that may stand in any file."""
-    if name in _IGNORED:
+    """Return the sentence about a name that is no setting; None for one that is accepted."""
+    if name in _IGNORED_NAMES:
         return None
     if name in RETIRED:
         return f"is no setting any more, it has no effect: {RETIRED[name]}"
@@ -128,18 +127,18 @@ OTHER_VARIABLES = frozenset(
         *("RETINUE_PLUGIN_ROOT", "RETINUE_PROJECT_DIR", "RETINUE_SKILL_DIR"),
     }
 )
-"""Variables that mean something and set no setting; the last three are set for programs we start."""
-_RUN_MARK = "RETINUE_RUN_"
-"""What the processes of a run carry, so that what outlives it is found."""
+"""Variables with a meaning that are no settings; the last three are set for programs that Retinue starts."""
+_RUN_PREFIX = "RETINUE_RUN_"
+"""The prefix of variables that mark the processes of a run, so that leftover ones are found."""
 
 
 def explain_variables(environment: Iterable[str]) -> dict[str, str]:
-    """Return a sentence for each variable that begins like those of Retinue and has no effect, by its name."""
+    """Return a sentence for each variable without an effect that begins with `RETINUE_`, by its name."""
     variables = _variables()
     retired = {_to_variable(name): why for name, why in RETIRED.items()}
     messages: dict[str, str] = {}
     for name in environment:
-        if not name.startswith("RETINUE_") or name in variables or name.startswith(_RUN_MARK):
+        if not name.startswith("RETINUE_") or name in variables or name.startswith(_RUN_PREFIX):
             continue
         meant = nearest_variable(name)
         if name in retired:
@@ -152,7 +151,7 @@ def explain_variables(environment: Iterable[str]) -> dict[str, str]:
 
 
 def nearest_variable(name: str) -> str | None:
-    """Return the variable that `name` was probably meant to be."""
+    """Return the variable that is most similar to `name`."""
     from difflib import get_close_matches
 
     ours = [variable.removeprefix("RETINUE_") for variable in _variables() if variable.startswith("RETINUE_")]
@@ -175,7 +174,7 @@ def nearest_name(name: str) -> str | None:
 
     names = {_fold(spelling): spelling for spelling in (*groups(), *spellings())}
     folded = _fold(name)
-    # Other programs say `defaultModel` where we say `model`.
+    # Other programs have `defaultModel` for our `model`.
     for exact in (folded, folded.removeprefix("default")):
         if exact in names:
             return names[exact]
@@ -198,7 +197,7 @@ LIMITING_SETTINGS = frozenset(field.name for field in fields().values() if field
 back."""
 
 _ONLY_LIMITS = ("budget", "hooks", "permissions")
-"""Groups in which a name that nobody knows is taken for a limit."""
+"""Groups in which an unknown name is treated as a limit."""
 _FORMER_LIMITS = frozenset({"sandbox.cpuSeconds", "sandbox.fileMb", "sandbox.processes"})
 
 
@@ -232,7 +231,7 @@ def variable_may_limit(name: str) -> bool:
 
 
 def check_limits(loaded: Loaded) -> None:
-    """Raise ConfigurationError, with file, line and remedy, where a limit in the settings does not hold."""
+    """Raise ConfigurationError, with file, line and remedy, if a limit in the settings cannot be applied."""
     problems = [problem for problem in loaded.problems if problem.limits]
     if problems:
         reasons = "; ".join(dict.fromkeys(map(_describe, problems)))
@@ -254,7 +253,7 @@ _FLAG_WORDS = {
 
 
 def raw_value(field: Field, text: str) -> Any:
-    """Return `text` as the JSON value a file would hold. Not checked here: the field's kind does that."""
+    """Return `text` as the JSON value of a file. The kind of the field checks it later."""
     word = text.strip().lower()
     if isinstance(field.kind, Flag):
         return _FLAG_WORDS.get(word, text)
@@ -275,7 +274,7 @@ def raw_value(field: Field, text: str) -> Any:
 SETTINGS_FILE = "settings.json"
 LOCAL_SETTINGS_FILE = "settings.local.json"
 _GROUPS_OF_AGENTS = ("subagents.", "subagent.", "web.", "convertContent.", "lsp.", "guards.")
-"""Groups of other programs' files whose settings are named one by one; of others the group is enough."""
+"""Groups of other programs' files whose settings are reported one by one; of other groups only the name is."""
 PERSONAL_ONLY = "this value counts only in your own settings (retinue settings set … --user)"
 
 
@@ -297,9 +296,8 @@ class SettingsProblem(Struct, frozen=True):
 
 
 class Read(Struct):
-    """One layer: `values` by attribute, already checked, and the `names` they were written under: the settings' own or
-    an alias. What is wrong in it: `problems`, names that are `unknown`, and in files of other programs what is
-    `unused`, because Retinue has no counterpart."""
+    """One layer. `values` are checked, by attribute, and `names` are those in the file: the setting's own or an alias.
+    `unknown` are unknown names, `unused` names in files of other programs without a counterpart in Retinue."""
 
     origin: Origin
     values: dict[str, Any] = {}
@@ -313,8 +311,7 @@ class Read(Struct):
 
 
 class Explanation(NamedTuple):
-    """Everything about one setting. `layers` are all that have a value, as (origin, name it was written under, value),
-    the winner last."""
+    """A setting with its value. `layers` are all that set it, as (origin, name in the file, value), the winner last."""
 
     field: Field
     value: Any
@@ -323,7 +320,7 @@ class Explanation(NamedTuple):
 
 
 class Loaded(Struct, dict=True):
-    """The settings of one moment, and how they came about."""
+    """The settings at one moment, with their layers and problems."""
 
     layers: tuple[Read, ...]
     problems: tuple[SettingsProblem, ...]
@@ -366,7 +363,7 @@ class Loaded(Struct, dict=True):
 def load_settings(
     cwd: Path | str, *, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Loaded:
-    """Return the settings as seen from `cwd`. `flags` are values of the command line by setting name."""
+    """Return the settings for `cwd`. `flags` are values of the command line by setting name."""
     env = own_variables(environment)
     reads: list[Read] = []
     for foreign in foreign_files(Path(cwd), env):
@@ -387,7 +384,7 @@ def load_settings(
 
 
 def settings_files(cwd: Path, environment: Mapping[str, str]) -> tuple[tuple[Layer, Path], ...]:
-    """Return the files that count from `cwd`, weakest first, whether they exist or not."""
+    """Return the settings files for `cwd`, weakest first, including those that do not exist."""
     user = _absolute(retinue_home(environment)) / SETTINGS_FILE
     folder = project_folder(cwd, environment)
     if folder == user.parent:
@@ -428,8 +425,8 @@ def _read_file(layer: Layer, path: Path) -> Read:
 
 
 def _read_foreign(foreign: ForeignFile) -> Read:
-    """Return the layer of another program's file. A switch that two of its settings stand for is on only when both
-    are."""
+    """Return the layer of another program's file. If two of its settings mean one switch, the switch is only on if both
+    are on."""
     read, file = Read(Origin(foreign.layer, foreign.path)), foreign.read()
     _report_unread(read, file)
     others: dict[str, None] = {}
@@ -451,7 +448,7 @@ def _read_foreign(foreign: ForeignFile) -> Read:
 
 
 def _take(read: Read, field: Field, alias: Alias | None, raw: Any) -> None:
-    """Put a value into its layer, if it is good."""
+    """Add a value to its layer, if it is valid."""
     name = alias.name if alias is not None else field.name
 
     def complain(at: str, accepts: str) -> None:
@@ -472,8 +469,8 @@ def _take(read: Read, field: Field, alias: Alias | None, raw: Any) -> None:
 
 
 def flat_names(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return names and values with the groups opened: {"retry": {"enabled": …}} as `retry.enabled`.
-    Own names come last, so that they win over aliases in the same file."""
+    """Return names and values without groups: {"retry": {"enabled": …}} as `retry.enabled`. Own names come last, so
+    that they override aliases in the same file."""
     pairs: list[tuple[str, Any]] = []
 
     def walk(prefix: str, level: Mapping[str, Any]) -> None:
@@ -533,19 +530,19 @@ def _report_unknown(read: Read, name: str, raw: Any) -> None:
 
 
 def _report_unread(read: Read, file: JsonObject) -> None:
-    """Report a file of which nothing is known. An empty one limits nothing."""
+    """Report a file that could not be read. An empty one limits nothing."""
     if file.problem is not None:
         limits = file.problem != EMPTY
         read.problems.append(SettingsProblem(read.origin.where, "", file.problem, file.refused, limits=limits))
 
 
 def _repeats_limit(name: str) -> bool:
-    """Return whether a name that stands twice in one object may be a limit, of which the first is lost."""
+    """Return whether a name that occurs twice in one object may be a limit, whose first value is ignored."""
     return is_limit(name) or any(limit.rpartition(".")[2] == name for limit in LIMITING_SETTINGS)
 
 
 def _absolute(path: Path) -> Path:
-    """Absolute without following links: folders stay as the user knows them."""
+    """Return an absolute path without following links, so that people recognise it."""
     return Path(os.path.abspath(path))  # noqa: PTH100
 
 
@@ -553,8 +550,8 @@ Signature = tuple[tuple[str, tuple[int, ...] | None], ...]
 
 
 def settings_signature(cwd: Path, environment: Mapping[str, str]) -> Signature:
-    """Changes whenever one of the files does that count from `cwd`, comes or goes; and when
-    consent to what they bring is given or taken. Take it before reading them."""
+    """Return a value that changes when a settings file for `cwd` is changed, added or removed, and when consent to such
+    a file is given or withdrawn. Get it before reading the files."""
     files = [foreign.path for foreign in foreign_files(cwd, environment)]
     for _, path in settings_files(cwd, environment):
         files.append(str(path))

@@ -1,8 +1,7 @@
-"""Changing a settings file without losing anything in it.
+"""Changes of a settings file that lose nothing in it.
 
-The file is read again under a lock, only the named settings change, and the new text replaces
-the old one in a single step: a reader or a crash sees one of the two, never a mixture. What this
-version does not know stays, in its place.
+The file is read again under a lock, only the named settings change, and the new text replaces the old one atomically: a
+reader never sees a mixture, not even after a crash. Names that this version does not know stay at their places.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ Target = Literal["project", "local", "user"]
 
 
 class Saved(NamedTuple):
-    """`persisted` is False when the file could not be written; `problem` then says why, and the
-    values hold for this session only."""
+    """The result of a change. If `persisted` is False, the file could not be written, for the reason in `problem`, and
+    the values only apply in this session."""
 
     path: Path
     persisted: bool
@@ -35,13 +34,13 @@ class Saved(NamedTuple):
 
 
 class Append(NamedTuple):
-    """As a value for `save_settings`: one more entry of a list, unless it is there already."""
+    """A value for `save_settings` that adds an entry to a list, unless the list has it."""
 
     entry: str
 
 
 class Remove(NamedTuple):
-    """As a value for `save_settings`: one entry of a list less, if it is there."""
+    """A value for `save_settings` that removes an entry from a list."""
 
     entry: str
 
@@ -53,9 +52,8 @@ def save_settings(
     target: Target = "project",
     environment: Mapping[str, str] | None = None,
 ) -> Saved:
-    """Write `changes` (raw values by setting name; None removes the setting, `Append` and `Remove` change
-    the list that this file has) to one file.
-    UsageError when a name or value is not acceptable: then nothing is written."""
+    """Write `changes` to one file: raw values by setting name. None removes a setting, `Append` and `Remove` change its
+    list in this file. Raise UsageError for an unknown name or a wrong value; then nothing is written."""
     checked = {name: _check_value(name, raw, target) for name, raw in changes.items()}
 
     def edit(data: dict[str, Any]) -> None:
@@ -120,8 +118,8 @@ def target_file(cwd: Path, target: Target, environment: Mapping[str, str]) -> Pa
 
 
 def replace_file(path: Path, text: bytes, *, new_mode: int = 0o666) -> None:
-    """Atomic: written beside the target, forced to disk, renamed over it. The mode is kept;
-    `new_mode`, less the umask, is that of a file which was not there."""
+    """Replace a file atomically: write a file beside it, sync it to disk, and rename it. The mode is kept; a new file
+    gets `new_mode` less the umask."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), new_mode)
     try:
@@ -177,7 +175,7 @@ def _present(data: dict[str, Any], field: Field) -> list[Any]:
 
 
 def _change(data: dict[str, Any], field: Field, raw: Any) -> None:
-    """Set or remove one setting. Its aliases are removed: one of them would take effect otherwise."""
+    """Set or remove one setting. Its aliases are removed, because they would take effect otherwise."""
     for alias in field.aliases:
         _remove(data, alias.name.split("."))
     path = field.name.split(".")
@@ -217,7 +215,7 @@ def _remove(data: dict[str, Any], path: list[str]) -> None:
 def _text(data: Mapping[str, Any]) -> bytes:
     import json
 
-    # Not orjson: numbers and texts that it refuses may stand in the file, and must survive.
+    # Not orjson: the file may hold numbers and texts that it refuses, and they must be kept.
     try:
         return (json.dumps(data, ensure_ascii=False, indent=2) + "\n").encode("utf-8")
     except UnicodeEncodeError:
@@ -226,7 +224,7 @@ def _text(data: Mapping[str, Any]) -> bytes:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Let one process at a time write in a folder. The folder itself is the lock, so no lock file stays."""
+    """Hold the lock of a folder against other processes. The folder itself is locked, so no lock file is left."""
     if sys.platform == "win32":  # a folder cannot be opened there; the rename is still atomic, the last writer wins
         yield
         return

@@ -119,8 +119,8 @@ class ScriptedModel:
                 await step.event.wait()
             elif isinstance(step, Hang):
                 await asyncio.get_running_loop().create_future()
-            for part in answer.play(step):
-                yield part
+            for event in answer.play(step):
+                yield event
             # Steps after a failure are for nobody: the request has ended.
             if answer.failure is not None:
                 break
@@ -182,9 +182,9 @@ class _Answer:
     def message(self) -> AssistantMessage:
         content = tuple(self._content)
         if self.failure is not None:
-            spoken = tuple(part for part in content if not isinstance(part, ToolCall))
+            spoken = tuple(block for block in content if not isinstance(block, ToolCall))
             return AssistantMessage(spoken, "error", self._usage, self._model, self.failure)
-        usual: StopReason = "tool_use" if any(isinstance(part, ToolCall) for part in content) else "end"
+        usual: StopReason = "tool_use" if any(isinstance(block, ToolCall) for block in content) else "end"
         return AssistantMessage(content, self._stop or usual, self._usage, self._model)
 
 

@@ -6,7 +6,7 @@
     ---
     say: It is in line 12.
 
-A line is `word: rest`; `---` ends a turn; a line that starts with two blanks continues the line
+A line is `word: argument`; `---` ends a turn; a line that starts with two blanks continues the line
 before it. Words: say, think, call, fail, usage, stop, hang, expect.
 """
 
@@ -126,9 +126,9 @@ def script(text: str) -> list[Turn]:
             turns.append(Turn(*steps))
             steps = []
             continue
-        word, _, rest = line.partition(":")
+        word, _, argument = line.partition(":")
         try:
-            steps.append(_step(word.strip(), rest.strip()))
+            steps.append(_step(word.strip(), argument.strip()))
         except (ValueError, TypeError) as error:
             raise ValueError(f"line {number} of the script: {error}") from error
     if steps:
@@ -147,31 +147,31 @@ def _join_lines(text: str) -> list[tuple[int, str]]:
     return lines
 
 
-def _step(word: str, rest: str) -> Step:
+def _step(word: str, argument: str) -> Step:
     match word:
         case "say":
-            return Say(rest)
+            return Say(argument)
         case "think":
-            return Think(rest)
+            return Think(argument)
         case "call":
-            return _call(rest)
+            return _call(argument)
         case "fail":
-            kind, _, message = rest.partition(" ")
+            kind, _, message = argument.partition(" ")
             return Fail(_one_of(FailureKind, kind), message.strip() or "scripted failure")
         case "usage":
-            return Spend(Usage(**json.loads(rest)))
+            return Spend(Usage(**json.loads(argument)))
         case "stop":
-            return Stop(_one_of(StopReason, rest))
+            return Stop(_one_of(StopReason, argument))
         case "hang":
             return Hang()
         case "expect":
-            return Expect(rest)
+            return Expect(argument)
         case _:
             raise ValueError(f"there is no step {word!r}; steps are say, think, call, fail, usage, stop, hang, expect")
 
 
-def _call(rest: str) -> Call:
-    name, _, arguments = rest.partition(" ")
+def _call(argument: str) -> Call:
+    name, _, arguments = argument.partition(" ")
     if not arguments.strip():
         return Call(name)
     try:

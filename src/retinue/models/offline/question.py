@@ -1,4 +1,4 @@
-"""What is asked, and the words to search for.
+"""The question of a task, and the words to search for.
 
 `read` finds the current task in a conversation and the tool results that came since. `Query.of`
 turns a task into terms (words with their stems and synonyms), exact strings (identifiers and
@@ -23,8 +23,8 @@ from msgspec import Struct
 from retinue.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult
 
 Wish = Literal["find", "act", "judge", "talk"]
-"""find: what the planner can do. act: change or run something. judge: write, explain, review.
-talk: nothing that could be searched for."""
+"""find: search, which the planner can do. act: change or run something. judge: write, explain, review. talk: anything
+else."""
 
 VOCABULARY: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("vocabulary.toml").read_text("utf-8"))
 PATTERNS = {name: re.compile(pattern) for name, pattern in VOCABULARY["patterns"].items()}
@@ -81,12 +81,12 @@ class Term(Struct, frozen=True):
     word: str
     stems: dict[str, float]
 
-    def match(self, part: str) -> float:
+    def match(self, name_stem: str) -> float:
         """Return how well one stem of a name stands for this word: 1 for the word itself. Names written without a
         break (`cookiejar`) still name their parts."""
-        if part in self.stems:
-            return self.stems[part]
-        inside = [weight for stem, weight in self.stems.items() if len(stem) > 4 and stem in part]
+        if name_stem in self.stems:
+            return self.stems[name_stem]
+        inside = [weight for stem, weight in self.stems.items() if len(stem) > 4 and stem in name_stem]
         return 0.7 * max(inside, default=0.0)
 
 
@@ -106,7 +106,7 @@ class Query(Struct, frozen=True):
             item = match[match.lastindex or 0].strip().removesuffix("()")
             if len(item) > 3:
                 exact[item] = None
-        places = dict.fromkeys(place.rstrip(".,;:") for place in _FOLDER_PATH.findall(text))
+        places = dict.fromkeys(path.rstrip(".,;:") for path in _FOLDER_PATH.findall(text))
         terms = _terms(_words(_FOLDER_PATH.sub(_words_of_path, text)))
         return cls(text, terms, tuple(exact)[:4], tuple(places)[:4])
 
@@ -191,7 +191,7 @@ def _singular(ending: re.Match[str]) -> str:
 
 def subwords(text: str) -> list[str]:
     """`HTTPBasicAuth_v2` → http, basic, auth, v, 2. Other scripts stay in one piece."""
-    return [part.lower() for part in _WORD.findall(text)]
+    return [word.lower() for word in _WORD.findall(text)]
 
 
 @lru_cache(maxsize=50_000)
@@ -199,9 +199,9 @@ def stems_of(text: str) -> frozenset[str]:
     return frozenset(map(stem, subwords(text)))
 
 
-def _words_of_path(place: re.Match[str]) -> str:
+def _words_of_path(match: re.Match[str]) -> str:
     """Return of a path in the tree its name; of one elsewhere (`/etc/ssh/config`) every part."""
-    path = place.group()
+    path = match.group()
     if path.startswith("/"):
         return path.replace("/", " ")
     return path.rpartition("/")[2]

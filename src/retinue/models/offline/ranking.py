@@ -112,7 +112,7 @@ class Ranking:
         self._total_weight = sum(weights) or 1.0
         total = sum(self._rarity) or 1.0
         self._shares = [rarity / total for rarity in self._rarity]
-        folders = ["/" + place.removeprefix("./").strip("/") + "/" for place in query.places]
+        folders = ["/" + path.removeprefix("./").strip("/") + "/" for path in query.places]
         self._named = [path for path in evidence.paths if any(folder in f"/{path}/" for folder in folders)]
 
     def rank(self) -> list[RankedFile]:
@@ -167,20 +167,20 @@ class Ranking:
 
     def _definition_weight(self, definition: Definition) -> float:
         """A name that has other words besides those of the question is further from it."""
-        parts = subwords(definition.name)
-        matching = sum(any(self._match((stem(part),))) for part in parts)
+        words = subwords(definition.name)
+        matching = sum(any(self._match((stem(word),))) for word in words)
         weight = DEFINITION_WEIGHT[definition.kind] * (0.5 if definition.nested else 1.0)
-        return weight * (0.4 + 0.6 * matching / max(1, len(parts)))
+        return weight * (0.4 + 0.6 * matching / max(1, len(words)))
 
     def _match(self, stems: Iterable[str]) -> list[float]:
         """Return for each term how well the best of some stems stands for it."""
         hits = []
         for term, matches in zip(self._query.terms, self._stem_matches, strict=True):
             best = 0.0
-            for part in stems:
-                if part not in matches:
-                    matches[part] = term.match(part)
-                best = max(best, matches[part])
+            for name_stem in stems:
+                if name_stem not in matches:
+                    matches[name_stem] = term.match(name_stem)
+                best = max(best, matches[name_stem])
             hits.append(best)
         return hits
 
@@ -188,14 +188,16 @@ class Ranking:
         """Return how well a path names each term: its name most, a folder less the farther above."""
         *folders, name = path.split("/")
         best = [0.0] * len(self._query.terms)
-        for part, weight in zip([name.split(".")[0] or name, *reversed(folders)], (1.0, 0.6, 0.35, 0.2), strict=False):
-            hits = self._match(stems_of(part))
+        for component, weight in zip(
+            [name.split(".")[0] or name, *reversed(folders)], (1.0, 0.6, 0.35, 0.2), strict=False
+        ):
+            hits = self._match(stems_of(component))
             best = [max(one, weight * hit) for one, hit in zip(best, hits, strict=True)]
         return best
 
 
-def _dot(left: list[float], right: list[float]) -> float:
-    return sum(one * other for one, other in zip(left, right, strict=True))
+def _dot(weights: list[float], hits: list[float]) -> float:
+    return sum(weight * hit for weight, hit in zip(weights, hits, strict=True))
 
 
 def _rarity(having: int, total: int) -> float:

@@ -1,4 +1,4 @@
-"""The searches of the planner: the tools they use, which calls come next, what their results say.
+"""The searches of the planner: their tools, their calls, and the reading of their results.
 
 The searching tools of a request are used whatever they are called and however their parameters are spelled; tools that
 do more than look are ignored. `survey` looks for the words of the question in the whole tree, `widen` once more in the
@@ -42,13 +42,13 @@ _TOTAL = re.compile(r"^\[[\d,]+ of (?P<total>[\d,]+) (?:found|files)")
 
 
 class SearchTool(Struct, frozen=True):
-    """A tool of the request, asked in our words."""
+    """A searching tool of the request, with parameters under names of our own."""
 
     kind: ToolKind
     spec: ToolSpec
 
     def call(self, **values: Any) -> PlannedCall:
-        """Return a call in the tool's own words. A value that its schema has no parameter for is left out."""
+        """Return a call with the tool's own parameters. A value without a parameter in its schema is left out."""
         arguments: dict[str, Any] = {}
         for name, value in values.items():
             parameter = self._parameter(name)
@@ -60,11 +60,11 @@ class SearchTool(Struct, frozen=True):
         return self.spec.name, arguments
 
     def value(self, call: ToolCall, name: str) -> str:
-        """Return what a call of this tool has for one of our words."""
+        """Return the value of a call for one of our names."""
         return str(call.arguments.get(self._parameter(name)) or "")
 
     def _parameter(self, name: str) -> str:
-        """Return the tool's own name for one of our words; empty if it has none."""
+        """Return the tool's own parameter for one of our names; empty if it has none."""
         properties = self.spec.parameters.get("properties") or {}
         for parameter in VOCABULARY["parameters"][name].split():
             if parameter in properties and not (parameter == "glob" and self.kind == "grep"):
@@ -205,7 +205,7 @@ def gather(results: Iterable[tuple[ToolCall, ToolResult]], tools: Toolbox, query
 
 
 def _read_listing(text: str, folder: str, evidence: SearchEvidence) -> None:
-    """Paths, one a line. What ends with a slash is a folder; notes are in brackets or sentences."""
+    """Read a listing with one path on each line. Folders end with a slash, notes are in brackets or sentences."""
     above = "" if folder in ("", ".") else folder.rstrip("/") + "/"
     for line in text.splitlines():
         path = above + _tidy(line.strip())
