@@ -126,9 +126,9 @@ def check_messages(table: Table) -> None:
 
 
 def check_tools(table: Table) -> None:
-    from retinue.tools.delegation.base import NAMES
+    from retinue.tools.delegation.base import DELEGATION_TOOL_NAMES
 
-    assert set(first_names(table)) == set(NAMES["claude"])
+    assert set(first_names(table)) == set(DELEGATION_TOOL_NAMES["claude"])
 
 
 def check_options(table: Table) -> None:

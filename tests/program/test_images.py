@@ -11,7 +11,7 @@ import pytest
 
 from retinue import Retinue
 from retinue.capabilities.attachments.attach import MAX_IMAGE_CHARACTERS
-from retinue.tools.read import IMAGE_BYTES
+from retinue.tools.read import MAX_IMAGE_BYTES
 from tests.program.chat_server import ChatServer
 from tests.program.conftest import Project
 from tests.program.model_server import Reply, Request
@@ -131,10 +131,10 @@ async def test_an_image_that_is_said_meanwhile_is_heard(project: Project, serve:
 
 
 async def test_images_have_the_limits_of_read_and_one_together(project: Project) -> None:
-    (project.cwd / "large.png").write_bytes(PICTURE + bytes(IMAGE_BYTES))
-    count = MAX_IMAGE_CHARACTERS // (IMAGE_BYTES * 4 // 3) + 1
+    (project.cwd / "large.png").write_bytes(PICTURE + bytes(MAX_IMAGE_BYTES))
+    count = MAX_IMAGE_CHARACTERS // (MAX_IMAGE_BYTES * 4 // 3) + 1
     for number in range(count):
-        (project.cwd / f"{number}.png").write_bytes(PICTURE + bytes(IMAGE_BYTES - len(PICTURE)))
+        (project.cwd / f"{number}.png").write_bytes(PICTURE + bytes(MAX_IMAGE_BYTES - len(PICTURE)))
     async with Retinue(project.cwd, environment=project.environment) as retinue:
         large = await retinue.expand("See @large.png")
         many = await retinue.expand(" ".join(f"@{number}.png" for number in range(count)))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retinue.tools.content import FILE_BYTES, MAX_SHOWN_CHARACTERS
+from retinue.tools.content import MAX_FILE_BYTES, MAX_SHOWN_CHARACTERS
 from retinue.tools.processes import MARK, ProcessTree, processes_by_run
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -286,7 +286,7 @@ async def test_100_mb_of_output_are_bounded_in_memory_and_on_disk(use, context):
     assert result.text.endswith("the end")
     assert "95.4MB" in result.text
     (stored,) = context.outputs.iterdir()
-    assert stored.stat().st_size <= FILE_BYTES
+    assert stored.stat().st_size <= MAX_FILE_BYTES
 
 
 async def test_output_that_cannot_be_stored_is_still_shown(use, context):

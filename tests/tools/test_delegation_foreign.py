@@ -11,7 +11,7 @@ from retinue.core.delegation import Refusal
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.usage import Usage
 from retinue.loop.result import ErrorCode, ResultCall
-from retinue.tools.delegation.base import NAMES, delegation_tools
+from retinue.tools.delegation.base import DELEGATION_TOOL_NAMES, delegation_tools
 from retinue.tools.delegation.describe import TypeLine, Wording
 from retinue.tools.delegation.dialects import DispatchAgentTool, SubagentTool
 
@@ -212,7 +212,7 @@ async def test_a_failed_dispatch_is_an_error_with_what_it_had(context):
 @pytest.mark.parametrize("vocabulary", ["claude", "devkit", "codingcode"])
 def test_each_vocabulary_has_its_tools_and_names_the_agents(vocabulary):
     tools = delegation_tools(FakeDelegate(), vocabulary=vocabulary, wording=Wording(types=TYPES))
-    assert tuple(tools) == NAMES[vocabulary]
+    assert tuple(tools) == DELEGATION_TOOL_NAMES[vocabulary]
     first = next(iter(tools.values()))
     assert "- explorer: Finds things. (Tools: *)" in first.spec.description
     again = delegation_tools(FakeDelegate(), vocabulary=vocabulary, wording=Wording(types=TYPES))

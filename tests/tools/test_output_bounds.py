@@ -80,7 +80,7 @@ def test_an_endless_progress_bar_takes_bounded_memory():
     cleaner = StreamCleaner()
     for number in range(20_000):
         cleaner.feed(b"\r%d%% of a long job, still going" % number)
-    assert len(cleaner._held) <= StreamCleaner.HELD + 100
+    assert len(cleaner._held) <= StreamCleaner.MAX_HELD_CHARACTERS + 100
     assert cleaner.feed(b"", final=True) == "19999% of a long job, still going"
 
 

@@ -223,7 +223,7 @@ async def test_ls_is_bounded_with_a_total(use, root):
 
 
 async def test_without_ripgrep_the_remedy_is_said(use, root, monkeypatch):
-    monkeypatch.setattr(rg, "_found", None)
+    monkeypatch.setattr(rg, "_program_path", None)
     monkeypatch.setattr(rg, "_locations", lambda: iter(()))
     for tool in ("grep", "find"):
         result = await use(tool, pattern="x")
@@ -233,7 +233,7 @@ async def test_without_ripgrep_the_remedy_is_said(use, root, monkeypatch):
 
 def test_ripgrep_is_found_by_the_packages_own_record(monkeypatch):
     metadata.distribution("ripgrep")
-    monkeypatch.setattr(rg, "_found", None)
+    monkeypatch.setattr(rg, "_program_path", None)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     monkeypatch.setattr(sysconfig, "get_path", lambda name: "/nowhere")
     monkeypatch.setenv("PATH", "/nowhere")

@@ -12,7 +12,7 @@ from pathlib import Path
 from retinue.core.programs import TimeoutExpired, prepare, run
 from retinue.guard.git import Git, GitError
 from retinue.tools.content import is_image_file as is_image_file
-from retinue.tools.read import IMAGE_BYTES as IMAGE_BYTES
+from retinue.tools.read import MAX_IMAGE_BYTES as MAX_IMAGE_BYTES
 
 MAX_MATCHES = 8
 

@@ -124,7 +124,7 @@ class Git(Struct, frozen=True):
     git_dir: Path | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     consented: bool = False
-    _said: list[tuple[ScopedSetting, ...]] = field(default_factory=list)
+    _scoped_settings: list[tuple[ScopedSetting, ...]] = field(default_factory=list)
 
     def having(self, **variables: str) -> Git:
         """Return the same git with further variables in its environment."""
@@ -137,9 +137,9 @@ class Git(Struct, frozen=True):
             return replace(self, folder=folder)
         return Git(folder, self.environment, consented=self.consented)
 
-    def __call__(self, *arguments: str, given: bytes | None = None, seconds: float = SECONDS) -> bytes:
+    def __call__(self, *arguments: str, stdin: bytes | None = None, seconds: float = SECONDS) -> bytes:
         """Return what it printed. Raise GitError."""
-        done = self._run(arguments, given, seconds)
+        done = self._run(arguments, stdin, seconds)
         if done.returncode != 0:
             raise GitError(arguments, done.stderr.decode("utf-8", "replace"), done.returncode)
         return done.stdout
@@ -165,9 +165,9 @@ class Git(Struct, frozen=True):
     def settings(self) -> tuple[ScopedSetting, ...]:
         """Return every setting in effect here, the weakest first, as git itself reads them. Asked once
         for each object and its copies. Raise GitError."""
-        if not self._said:
-            self._said.append(self._ask_for_settings())
-        return self._said[0]
+        if not self._scoped_settings:
+            self._scoped_settings.append(self._ask_for_settings())
+        return self._scoped_settings[0]
 
     def needing_consent(self) -> list[str]:
         """Return the settings of the repository without which its files cannot be checked out as they are
@@ -241,15 +241,15 @@ class Git(Struct, frozen=True):
                 over |= {f"hook.{hook}.enabled": "false", setting.name: "true"}
         return over
 
-    def _run(self, arguments: Sequence[str], given: bytes | None, seconds: float) -> Done:
+    def _run(self, arguments: Sequence[str], stdin: bytes | None, seconds: float) -> Done:
         """Try again where another git was making a worktree at the same moment."""
         environment = self._environment(self._overrides())
         for wait in _WAITS:
-            done = self._start(arguments, environment, given, seconds)
+            done = self._start(arguments, environment, stdin, seconds)
             if done.returncode == 0 or not _HALF_MADE.search(done.stderr):
                 return done
             time.sleep(wait)
-        return self._start(arguments, environment, given, seconds)
+        return self._start(arguments, environment, stdin, seconds)
 
     def _environment(self, settings: Mapping[str, str]) -> dict[str, str]:
         environment = clean(self.environment)
@@ -266,7 +266,7 @@ class Git(Struct, frozen=True):
         return environment
 
     def _start(
-        self, arguments: Sequence[str], environment: Mapping[str, str], given: bytes | None, seconds: float
+        self, arguments: Sequence[str], environment: Mapping[str, str], stdin: bytes | None, seconds: float
     ) -> Done:
         try:
             program = prepare(
@@ -276,7 +276,7 @@ class Git(Struct, frozen=True):
                 environment=environment,
                 cwd=self.folder,
             )
-            return run(program, stdin_bytes=given, seconds=seconds)
+            return run(program, stdin_bytes=stdin, seconds=seconds)
         except FileNotFoundError as error:
             missing = "git is not installed, or not in PATH" if self.folder.is_dir() else f"{self.folder} is gone"
             raise GitError(arguments, missing) from error
@@ -383,8 +383,8 @@ def _is_stored(git: Git, top: Path, paths: Sequence[str]) -> bool:
     if not named:
         return False
     listed = os.fsencode("\n".join(named))
-    ids = git("hash-object", "--no-filters", "--stdin-paths", given=listed, seconds=_SEARCH_SECONDS)
-    types = git("cat-file", "--batch-check=%(objecttype)", given=ids, seconds=_SEARCH_SECONDS)
+    ids = git("hash-object", "--no-filters", "--stdin-paths", stdin=listed, seconds=_SEARCH_SECONDS)
+    types = git("cat-file", "--batch-check=%(objecttype)", stdin=ids, seconds=_SEARCH_SECONDS)
     return any(line == b"blob" for line in types.splitlines())
 
 

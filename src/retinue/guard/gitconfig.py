@@ -78,7 +78,7 @@ SETTINGS = (
     GitSetting(r"core\.worktree", "elsewhere", "", "git works on another folder than the one it is in"),
     GitSetting(r"includeif\..+\.path", "elsewhere", "", "other settings come and go with the branch"),
 )
-_FOUND = tuple((re.compile(each.name, re.DOTALL), each) for each in SETTINGS)
+_FOUND = tuple((re.compile(setting.name, re.DOTALL), setting) for setting in SETTINGS)
 
 
 def program_setting(name: str, value: str) -> GitSetting | None:

@@ -27,7 +27,7 @@ _EDGE = rb"(?:\A|[^A-Za-z0-9_-]|\\[nrt])"
 _QUOTE = rb"""\\{0,8}["']"""
 _INSIDE = rb"""[^\s"'\\,;{}()<>\[\]]"""
 """A character of a value in quotes. The quote after it may be missing: output gets cut short."""
-_PLAIN = rb"[A-Za-z0-9_+=-][A-Za-z0-9_+/=-]{19,}+(?![(\[])"
+_PLAIN_VALUE = rb"[A-Za-z0-9_+=-][A-Za-z0-9_+/=-]{19,}+(?![(\[])"
 _LOUD = rb"[A-Za-z0-9_+=~%@!^-][A-Za-z0-9_+/=.~%@!^:-]{7,}+(?![(\[{])"
 
 
@@ -158,7 +158,7 @@ _TOLD = (
 def _name_rules(word: bytes, head: bytes, suffix: bytes = b"") -> tuple[SecretRule, ...]:
     """`api_key=…` in any case, from 20 characters on; `OPENAI_API_KEY=…` from 8 on."""
     return (
-        _name_rule(word, suffix, _NAME_HEAD, _PLAIN, 20, True),
+        _name_rule(word, suffix, _NAME_HEAD, _PLAIN_VALUE, 20, True),
         _name_rule(word.upper(), suffix.upper(), head, _LOUD, 8, False),
     )
 
@@ -329,7 +329,9 @@ _BEGINNINGS = tuple(
     b"ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ gl sk- sk_ rk_ pk_ AIza xox hf_ npm_ pypi- gsk_ xai- AKIA ASIA"
     b" whsec_ GOCSPX- pplx- dckr_".split()
 )
-_WORDS = bytes(120 if chr(code).isascii() and (chr(code).isalnum() or chr(code) in "_-") else 32 for code in range(256))
+_WORD_BYTES = bytes(
+    120 if chr(code).isascii() and (chr(code).isalnum() or chr(code) in "_-") else 32 for code in range(256)
+)
 _LONG = b"x" * SHORTEST_TOKEN
 _BACKSLASH = 0x5C
 
@@ -342,7 +344,7 @@ def _formats() -> re.Pattern[bytes]:
 
 def tokens(text: bytes) -> Iterator[tuple[int, int, bytes]]:
     """Yield where tokens stand, in order, each with what is shown instead."""
-    mask = text.translate(_WORDS)
+    mask = text.translate(_WORD_BYTES)
     find, length, done = mask.find, len(mask), 0
     harmless: set[bytes] = set()
     begin = find(_LONG)

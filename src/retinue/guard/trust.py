@@ -369,7 +369,7 @@ def withhold(loaded: Loaded, trust: Trust) -> Loaded:
     becomes a problem of its file, with the remedy."""
     on_worker = trust.allowed is not None
     shared = [layer for layer in loaded.layers if not layer.origin.personal]
-    if not any(_list_widening(each, {}, on_worker=on_worker) or each.values.get("providers") for each in shared):
+    if not any(_list_widening(source, {}, on_worker=on_worker) or source.values.get("providers") for source in shared):
         return loaded
     layers: list[Read] = []
     problems = list(loaded.problems)

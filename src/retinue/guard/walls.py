@@ -52,7 +52,7 @@ SocketsToHide = Callable[[], "RuntimeSockets"]
 
 MAX_WORKSPACE_ENTRIES = 400_000
 _TICK_NS = 100_000_000
-_WILD = re.compile(r"[*?\[\]\\]")
+_GLOB_SIGNS = re.compile(r"[*?\[\]\\]")
 
 
 class TooManyFilesError(OSError):
@@ -60,13 +60,13 @@ class TooManyFilesError(OSError):
 
 
 class Masks(Struct, frozen=True):
-    """`hidden` paths look empty inside the walls; `kept` ones cannot be changed."""
+    """`hidden` paths look empty inside the walls; `readonly` ones cannot be changed."""
 
     hidden: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
+    readonly: tuple[str, ...] = ()
 
 
-class _Wanted(Struct, frozen=True):
+class _RulePattern(Struct, frozen=True):
     """The files of one rule: paths below `base` that fit `pattern`."""
 
     base: str
@@ -80,7 +80,7 @@ class _Folder(Struct):
     changed: int
     folders: tuple[str, ...]
     hidden: tuple[str, ...]
-    kept: tuple[str, ...]
+    readonly: tuple[str, ...]
     count: int
 
 
@@ -100,7 +100,7 @@ class FileMasks(Struct):
         folders = self.policy.folders.now()
         hidden: list[str] = []
         readonly: list[str] = []
-        targets: list[_Wanted] = []
+        targets: list[_RulePattern] = []
         for rule in rules:
             target = hidden if rule.effect == "read" else readonly
             if rule.specifier is None:
@@ -111,7 +111,7 @@ class FileMasks(Struct):
                 if fixed is not None:
                     target.append(os.path.realpath(fixed))
                 else:
-                    targets.append(_Wanted(base, compile_pattern(pattern), target is hidden))
+                    targets.append(_RulePattern(base, compile_pattern(pattern), target is hidden))
         if targets:
             roots = list(folders.real_roots)
             # Programs in a worktree can also read the checkout that it is a copy of.
@@ -119,11 +119,11 @@ class FileMasks(Struct):
                 roots.append(folders.copied[1])
             for folder in self._search(roots, targets):
                 hidden += folder.hidden
-                readonly += folder.kept
+                readonly += folder.readonly
         hidden = list(_without_roots(hidden, folders.real_roots))
         return Masks(tuple(dict.fromkeys(hidden)), tuple(dict.fromkeys(readonly)))
 
-    def _search(self, roots: Iterable[str], targets: list[_Wanted]) -> Iterator[_Folder]:
+    def _search(self, roots: Iterable[str], targets: list[_RulePattern]) -> Iterator[_Folder]:
         """Yield every folder below `roots`. One that did not change since is not read again."""
         waiting, count = list(roots), 0
         while waiting:
@@ -178,12 +178,12 @@ def _fixed_path(base: str, pattern: str) -> str | None:
     text = pattern.removesuffix("/**").removesuffix("/")
     if text in ("", "."):
         return base
-    if _WILD.search(text) or "/" not in text:
+    if _GLOB_SIGNS.search(text) or "/" not in text:
         return None
     return os.path.join(base, text.lstrip("/"))  # noqa: PTH118 - by text
 
 
-def _look(path: str, changed: int, targets: list[_Wanted]) -> _Folder:
+def _look(path: str, changed: int, targets: list[_RulePattern]) -> _Folder:
     folders: list[str] = []
     matches: dict[bool, list[str]] = {True: [], False: []}
     count = 0
@@ -199,7 +199,7 @@ def _look(path: str, changed: int, targets: list[_Wanted]) -> _Folder:
     return _Folder(changed, tuple(folders), tuple(matches[True]), tuple(matches[False]), count)
 
 
-def _match(path: str, is_folder: bool, targets: list[_Wanted]) -> bool | None:
+def _match(path: str, is_folder: bool, targets: list[_RulePattern]) -> bool | None:
     """Return True for a path to hide, False for one to keep, None for any other."""
     answer: bool | None = None
     for target in targets:
@@ -265,7 +265,7 @@ class MaskedBox:
         self._cwd = cwd
         masks = self._masks.now()
         policy = self._policy_without_services()
-        if masks.hidden or masks.kept:
+        if masks.hidden or masks.readonly:
             objects: tuple[Path, ...] = ()
             if self._objects is not None and masks.hidden:
                 objects = self._objects(masks.hidden)
@@ -274,7 +274,7 @@ class MaskedBox:
             policy = replace(
                 policy,
                 hidden=(*policy.hidden, *hidden),
-                readonly=(*policy.readonly, *map(Path, masks.kept)),
+                readonly=(*policy.readonly, *map(Path, masks.readonly)),
                 # A shown path would not be hidden: a worktree is shown the objects that it borrows.
                 shown=tuple(path for path in policy.shown if path not in hidden),
             )

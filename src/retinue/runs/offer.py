@@ -29,7 +29,7 @@ from retinue.runs.prompt import shipped
 from retinue.runs.requests import GENERAL_PURPOSE
 from retinue.settings.places import home
 from retinue.tools.base import COMPANION_NAMES
-from retinue.tools.delegation.base import NAMES, Live, delegation_tools
+from retinue.tools.delegation.base import DELEGATION_TOOL_NAMES, Live, delegation_tools
 from retinue.tools.delegation.describe import Wording, find_template, type_lines
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _template() -> tuple[str, dict[str, tuple[tuple[str, str], ...]]]:
 
 STEER_TOOL = "steer_subagent"
 """The tool with which a run answers questions of its agents."""
-SPAWNING = frozenset(name for names in NAMES.values() for name in names)
+SPAWNING = frozenset(name for names in DELEGATION_TOOL_NAMES.values() for name in names)
 """The delegation tools of all vocabularies."""
 
 

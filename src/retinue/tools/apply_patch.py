@@ -106,8 +106,8 @@ class ApplyPatchTool(BuiltinTool):
         if not shown:
             self.spec = replace(self.spec, shown=False)
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        changes = read_patch(given.text("input"))
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        changes = read_patch(arguments.text("input"))
         done: list[str] = []
         effect = ToolEffect()
         for change in changes:
@@ -139,12 +139,12 @@ class ApplyPatchTool(BuiltinTool):
             return looked
         text, executable = await in_thread(lambda: _read_moved(change, context))
         arguments = {"path": change.move_to, "content": text, "executable": executable}
-        made = await write.run(call_id, arguments, context)
-        if made.is_error:
-            return made
+        written = await write.run(call_id, arguments, context)
+        if written.is_error:
+            return written
         deleted = await write.run(call_id, {"path": change.path, "delete": True}, context)
-        effect = _join_effects(made.effect, deleted.effect)
-        return replace(deleted, content=(*made.content, *deleted.content), effect=effect)
+        effect = _join_effects(written.effect, deleted.effect)
+        return replace(deleted, content=(*written.content, *deleted.content), effect=effect)
 
     def _tool(self, name: str) -> Tool:
         if name not in self.tools:
@@ -161,7 +161,7 @@ def _read_moved(change: FileChange, context: ToolContext) -> tuple[str, bool]:
     """Return the text of the file after its hunks, and whether it can be run."""
     confined = confine(change.path, context, writing=True)
     with spot(confined) as where:
-        found = where.stat()
+        status = where.stat()
         data = read_whole(where, confined)
     # The move writes the text anew, so it must be the version that the run has seen.
     check_fresh(confined, context, data)
@@ -170,9 +170,9 @@ def _read_moved(change: FileChange, context: ToolContext) -> tuple[str, bool]:
     except UnicodeDecodeError:
         raise ToolError(f"{confined.shown} is not UTF-8 text. Move it with the shell.") from None
     edits = list(starmap(Edit, change.hunks))
-    return apply(text, edits, confined.shown), bool(found and found.st_mode & 0o100)
+    return apply(text, edits, confined.shown), bool(status and status.st_mode & 0o100)
 
 
 def _join_effects(one: ToolEffect, other: ToolEffect) -> ToolEffect:
-    made: dict[str, Any] = {"reads": (*one.reads, *other.reads), "writes": (*one.writes, *other.writes)}
-    return ToolEffect(other.status, **made, denied=other.denied, allowed=other.allowed)
+    paths: dict[str, Any] = {"reads": (*one.reads, *other.reads), "writes": (*one.writes, *other.writes)}
+    return ToolEffect(other.status, **paths, denied=other.denied, allowed=other.allowed)

@@ -27,7 +27,7 @@ from retinue.core.permission import EffectKind
 from retinue.core.tool import ArgumentAliases, Tool, ToolContext, ToolOutput, ToolSpec, failed
 from retinue.core.tool_names import PATH_PARAMETERS, TOOL_EFFECTS, fold_name
 
-_REASONS = {
+_OS_ERROR_REASONS = {
     errno.ENOENT: "it does not exist",
     errno.EACCES: "permission was denied by the operating system",
     errno.EPERM: "the operating system does not permit it",
@@ -51,7 +51,7 @@ class ToolError(Exception):
 
 def explain(error: OSError, what: str) -> str:
     """`what` could not be done, and the reason in words instead of an errno."""
-    reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
+    reason = _OS_ERROR_REASONS.get(error.errno or 0, error.strerror or str(error))
     return f"{what}: {reason}."
 
 
@@ -91,7 +91,7 @@ class Arguments:
             raise self.wrong(name, "a string", value)
         return value or None
 
-    def whole(self, name: str, *others: str, least: int = 0) -> int | None:
+    def whole_number(self, name: str, *others: str, least: int = 0) -> int | None:
         """A whole number that is at least `least`; 3.0 is one."""
         value = self.number(name, *others)
         if value is not None and (value != int(value) or value < least):
@@ -127,11 +127,11 @@ class Arguments:
             raise self.wrong(name, "a list", value)
         return value
 
-    def wrong(self, name: str, wanted: str, value: Any) -> ToolError:
+    def wrong(self, name: str, expected: str, value: Any) -> ToolError:
         shown = json.dumps(value, default=str, ensure_ascii=False)
         if len(shown) > 80:
             shown = shown[:77] + "..."
-        return ToolError(f'{self._tool}: "{name}" must be {wanted}, but it was {shown}.')
+        return ToolError(f'{self._tool}: "{name}" must be {expected}, but it was {shown}.')
 
 
 Properties = Mapping[str, Any]
@@ -206,7 +206,7 @@ class BuiltinTool(ABC):
             return failed(explain(error, f"{self.name} failed on {error.filename or 'the file system'}"))
 
     @abstractmethod
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput: ...
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput: ...
 
 
 def read_prompt(tool: type, name: str) -> str:
@@ -234,7 +234,7 @@ def names_of(aliases: Aliases) -> dict[str, str]:
     return parameters
 
 
-_SEVEN = ("read", "write", "edit", "bash", "grep", "find", "ls")
+_FIRST_TOOLS = ("read", "write", "edit", "bash", "grep", "find", "ls")
 COMPANION_NAMES = ("todo", "bash_output", "ask_parent", "ask_user", "exit_plan")
 """Tools that affect only the run itself and the runs above it."""
 _MADE_FOR_ONE_RUN = ("apply_patch", "tool_search")
@@ -255,7 +255,7 @@ def builtin_names() -> tuple[str, ...]:
     """Return the names of the built-in tools. The seven keep their places: providers cache the list of tools."""
     prompts = {name.removesuffix(".md") for name in os.listdir(_PROMPTS)}  # noqa: PTH208 - before the first request
     # Any other prompt belongs to a tool that somebody has added.
-    return (*_SEVEN, *sorted(prompts.difference(_SEVEN, COMPANION_NAMES, _MADE_FOR_ONE_RUN)))
+    return (*_FIRST_TOOLS, *sorted(prompts.difference(_FIRST_TOOLS, COMPANION_NAMES, _MADE_FOR_ONE_RUN)))
 
 
 def builtin_tools(names: Iterable[str] | None = None) -> dict[str, Tool]:

@@ -28,8 +28,8 @@ from retinue.tools.content import Capture, StreamCleaner, head_and_tail
 from retinue.tools.processes import ProcessEnd, own_variables, run_program
 
 MAX_COMMANDS = 8
-SHOWN_CHARACTERS = 20_000
-FILE_BYTES = 16 * 1024 * 1024
+MAX_NEW_OUTPUT_CHARACTERS = 20_000
+MAX_FILE_BYTES = 16 * 1024 * 1024
 _SETTLE_SECONDS = 0.3
 """How long a start waits: a command that fails at once says so in the result of its start."""
 
@@ -55,10 +55,10 @@ class BackgroundCommand:
         text = self._cleaner.feed(data)
         self._unread.append(text)
         # A model may never ask: memory stays bounded, and the file has the rest.
-        if sum(map(len, self._unread)) > 4 * SHOWN_CHARACTERS:
-            self._unread = ["".join(self._unread)[-2 * SHOWN_CHARACTERS :]]
+        if sum(map(len, self._unread)) > 4 * MAX_NEW_OUTPUT_CHARACTERS:
+            self._unread = ["".join(self._unread)[-2 * MAX_NEW_OUTPUT_CHARACTERS :]]
         raw = text.encode("utf-8", "replace")
-        if self._stored + len(raw) <= FILE_BYTES:
+        if self._stored + len(raw) <= MAX_FILE_BYTES:
             self._stored += len(raw)
             # A full disk does not end the command.
             with suppress(OSError), self.path.open("ab") as file:
@@ -70,7 +70,7 @@ class BackgroundCommand:
             self._unread.append(self._cleaner.feed(b"", final=True))
         text = "".join(self._unread)
         self._unread.clear()
-        return head_and_tail(text, SHOWN_CHARACTERS, f"the whole is in {self.path}").rstrip() if text else ""
+        return head_and_tail(text, MAX_NEW_OUTPUT_CHARACTERS, f"the whole is in {self.path}").rstrip() if text else ""
 
     def state(self) -> str:
         """Return its state in a few words."""
@@ -161,19 +161,21 @@ class BashOutputTool(BuiltinTool):
     }
     ignored = frozenset({"filter", "block"})
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
         commands = context.commands
         if not isinstance(commands, BackgroundCommands):
             raise ToolError("No command can be in the background here.")
-        name = given.optional_text("id")
+        name = arguments.optional_text("id")
         if name is None:
-            lines = [f"{each.id} ({each.state()}): {each.command[:160]}" for each in commands.every()]
+            lines = [
+                f"{background.id} ({background.state()}): {background.command[:160]}" for background in commands.every()
+            ]
             return ok("\n".join(lines) or "You have started no command in the background.")
         command = commands.find(name.strip())
-        if given.flag("stop"):
+        if arguments.flag("stop"):
             await commands.stop(command)
         elif command.task is not None:
-            seconds = min(given.number("wait") or 0.0, MAX_WAIT_SECONDS)
+            seconds = min(arguments.number("wait") or 0.0, MAX_WAIT_SECONDS)
             await asyncio.wait({command.task}, timeout=seconds)
         return ok(show_command(command), ToolEffect(command=None))
 
@@ -185,13 +187,13 @@ def show_command(command: BackgroundCommand) -> str:
 
 
 DEFAULT_SECONDS = 120.0
-COMMAND_BYTES = 100_000
+MAX_COMMAND_BYTES = 100_000
 """Linux takes 128 KiB in one argument."""
 _PROGRESS_SECONDS = 0.1
 LONG_SECONDS = 10.0
 """From here on a result tells how long the command took, so that the next timeout fits."""
 
-_QUIET = {
+_QUIET_VARIABLES = {
     "TERM": "dumb",
     "NO_COLOR": "1",
     "PAGER": "cat",
@@ -228,7 +230,7 @@ class BashTool(BuiltinTool):
         for name in ("command", "cmd"):
             if isinstance(arguments.get(name), list):
                 arguments[name] = _line(arguments[name])
-        folder = _take(arguments, _FOLDERS)
+        folder = _take(arguments, _FOLDER_PARAMETERS)
         key = next((key for key in ("command", "cmd", "script") if isinstance(arguments.get(key), str)), None)
         if isinstance(folder, str) and folder not in ("", ".", "./") and key is not None:
             arguments[key] = f"cd {shlex.quote(folder)} && {{\n{arguments[key]}\n}}"
@@ -237,19 +239,19 @@ class BashTool(BuiltinTool):
             arguments["timeout"] = milliseconds / 1000
         return arguments
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        command = given.text("command")
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        command = arguments.text("command")
         # The system would cut the command there, after it was judged as a whole.
         if "\0" in command:
             raise ToolError("The command holds a NUL character, which no shell accepts. Leave it out.")
-        if len(command.encode("utf-8", "replace")) > COMMAND_BYTES:
-            raise ToolError(f"The command is longer than {COMMAND_BYTES:,} bytes. Write it to a file and run that.")
-        seconds, at_most = _seconds(given, context)
+        if len(command.encode("utf-8", "replace")) > MAX_COMMAND_BYTES:
+            raise ToolError(f"The command is longer than {MAX_COMMAND_BYTES:,} bytes. Write it to a file and run that.")
+        seconds, at_most = _seconds(arguments, context)
         if not context.root.is_dir():
             raise ToolError(
                 f"The working directory {context.root} no longer exists, so no command can run. Report this."
             )
-        if given.flag("run_in_background"):
+        if arguments.flag("run_in_background"):
             return await _leave_running(command, context)
         program = await _prepare(command, context)
         capture = Capture(context.outputs, "bash")
@@ -312,7 +314,7 @@ async def _leave_running(command: str, context: ToolContext) -> ToolOutput:
     return ToolOutput((Text(text.lstrip()),), effect=ToolEffect("started", command=command))
 
 
-_FOLDERS = ("workdir", "cwd", "working_directory", "directory", "dir", "dir_path")
+_FOLDER_PARAMETERS = ("workdir", "cwd", "working_directory", "directory", "dir", "dir_path")
 
 
 def _line(words: list[Any]) -> Any:
@@ -333,17 +335,17 @@ def _take(arguments: dict[str, Any], names: tuple[str, ...]) -> Any:
 def environment(context: ToolContext) -> dict[str, str]:
     """Return the run's own environment, made quiet. Only PATH and HOME are filled in from outside:
     the code that starts the run decides what else a command may know."""
-    variables = {**own_variables("PATH", "HOME"), **context.environment, **_QUIET, "PWD": str(context.root)}
+    variables = {**own_variables("PATH", "HOME"), **context.environment, **_QUIET_VARIABLES, "PWD": str(context.root)}
     # The permissions must know where `cd` leads.
     variables.pop("CDPATH", None)
     return variables
 
 
-def _seconds(given: Arguments, context: ToolContext) -> tuple[float, bool]:
+def _seconds(arguments: Arguments, context: ToolContext) -> tuple[float, bool]:
     """Return how long it may run, and whether no call may take longer."""
-    seconds = given.number("timeout") or DEFAULT_SECONDS
+    seconds = arguments.number("timeout") or DEFAULT_SECONDS
     if seconds < 0:
-        raise given.wrong("timeout", "a number of seconds above 0", seconds)
+        raise arguments.wrong("timeout", "a number of seconds above 0", seconds)
     if seconds >= _MIN_MILLISECONDS:
         seconds /= 1000
     if context.tool_timeout is None:
@@ -363,11 +365,11 @@ def bash_within(tool_timeout: float | None, *, background: bool) -> BashTool:
     schema says so, because some providers let a model give only what a schema names. One limit has one tool, so that
     requests of all such runs begin alike."""
     tool = BashTool()
-    said = f"Seconds (default {DEFAULT_SECONDS:g})"
+    description = f"Seconds (default {DEFAULT_SECONDS:g})"
     if tool_timeout is not None:
         limit = _limit(tool_timeout)
-        said = f"Seconds (default {min(DEFAULT_SECONDS, limit):g}, at most {limit:g})"
-    properties = {**tool.properties, "timeout": {"type": "number", "description": said}}
+        description = f"Seconds (default {min(DEFAULT_SECONDS, limit):g}, at most {limit:g})"
+    properties = {**tool.properties, "timeout": {"type": "number", "description": description}}
     if background:
         properties["run_in_background"] = tool.hidden["run_in_background"]
     tool.spec = replace(tool.spec, parameters={**tool.spec.parameters, "properties": properties})

@@ -30,11 +30,11 @@ class AskParentTool(BuiltinTool):
     }
     aliases: ClassVar[Aliases] = {"question": ("prompt", "message", "text"), "options": ("choices", "answers")}
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        return self._told(await self._ask(given, call_id, context))
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        return self._describe_reply(await self._ask(arguments, call_id, context))
 
-    async def _ask(self, given: Arguments, call_id: str, context: ToolContext) -> Reply:
-        text = given.text("question").strip()
+    async def _ask(self, arguments: Arguments, call_id: str, context: ToolContext) -> Reply:
+        text = arguments.text("question").strip()
         if not text:
             raise ToolError(f"{self.name}: the question is empty.")
         if len(text) > MAX_QUESTION_CHARACTERS:
@@ -43,12 +43,12 @@ class AskParentTool(BuiltinTool):
             )
         if context.dialogue is None:
             raise ToolError(f"{self.name} is not available here. Go on, and say what you assumed.")
-        options = _options(given)
-        several = given.flag("several") if self.name == "ask_user" else False
+        options = _options(arguments)
+        several = arguments.flag("several") if self.name == "ask_user" else False
         question = Question(text, tuple(options), tuple(options.values()), several=several and bool(options))
         return await context.dialogue.ask(question, call_id)
 
-    def _told(self, reply: Reply) -> ToolOutput:
+    def _describe_reply(self, reply: Reply) -> ToolOutput:
         match reply.kind:
             case "answered":
                 return ok(f"Answer of {reply.by}: {reply.text}") if reply.by else ok(reply.text)
@@ -64,14 +64,14 @@ class AskParentTool(BuiltinTool):
                 assert_never(reply.kind)
 
 
-def _options(given: Arguments) -> dict[str, str]:
+def _options(arguments: Arguments) -> dict[str, str]:
     """Return the options, each with what is said beside it."""
-    entries, notes = given.items("options") or [], given.items("notes") or []
+    entries, notes = arguments.items("options") or [], arguments.items("notes") or []
     options: dict[str, str] = {}
     for number, entry in enumerate(entries):
         option = _field(entry, "label")
         if not isinstance(option, str) or not option.strip():
-            raise given.wrong("options", "a list of texts", entries)
+            raise arguments.wrong("options", "a list of texts", entries)
         note = str(notes[number]) if number < len(notes) else ""
         words, note = (" ".join(text.split())[:MAX_OPTION_CHARACTERS] for text in (option, note))
         options[words] = note
@@ -85,7 +85,7 @@ def _field(entry: Any, name: str) -> Any:
     return entry.get(name, "") if isinstance(entry, dict) else entry
 
 
-_SEVERAL = ("multiSelect", "allowMultiple", "multi_select", "multiple")
+_SEVERAL_ALIASES = ("multiSelect", "allowMultiple", "multi_select", "multiple")
 
 
 def _in_own_form(question: Any) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class AskUserTool(AskParentTool):
         "questions": {"type": "array"},
         "notes": {"type": "array", "items": {"type": "string"}},
     }
-    aliases: ClassVar[Aliases] = {**AskParentTool.aliases, "several": _SEVERAL}
+    aliases: ClassVar[Aliases] = {**AskParentTool.aliases, "several": _SEVERAL_ALIASES}
     ignored = frozenset({"header"})
 
     @staticmethod
@@ -123,10 +123,10 @@ class AskUserTool(AskParentTool):
             arguments["questions"] = list(map(_in_own_form, questions))
         return _in_own_form(arguments)
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        questions = given.items("questions") or []
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        questions = arguments.items("questions") or []
         if not questions:
-            return await super().call(call_id, given, context)
+            return await super().call(call_id, arguments, context)
         if len(questions) > MAX_QUESTIONS:
             raise ToolError(f"ask_user: ask at most {MAX_QUESTIONS} questions at once.")
         # All are checked before the person is asked the first.
@@ -140,14 +140,14 @@ class AskUserTool(AskParentTool):
         lines: list[str] = []
         for text, entry in zip(texts, entries, strict=True):
             reply = await self._ask(entry, call_id, context)
-            lines.append(f"{text} {reply.text if reply.kind == 'answered' else self._told(reply).text}")
+            lines.append(f"{text} {reply.text if reply.kind == 'answered' else self._describe_reply(reply).text}")
             if reply.kind == "nobody":
                 # Nobody will answer the others either.
                 break
         return ok("\n".join(lines))
 
 
-_UNASKED = "Nobody has answered, and plan mode goes on. End your turn with the plan as your answer."
+_PLAN_UNANSWERED = "Nobody has answered, and plan mode goes on. End your turn with the plan as your answer."
 
 
 class ExitPlanTool(BuiltinTool):
@@ -159,13 +159,13 @@ class ExitPlanTool(BuiltinTool):
     properties: ClassVar[Properties] = {"plan": {"type": "string", "description": "The whole plan, in Markdown"}}
     aliases: ClassVar[Aliases] = {"plan": ("content", "text", "summary")}
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        plan = _plan(given)
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        plan = _plan(arguments)
         if context.dialogue is None:
             raise ToolError("exit_plan is not available here. End your turn with the plan as your answer.")
         reply = await context.dialogue.submit_plan(plan, call_id)
         if reply.kind == "nobody":
-            return ok(_UNASKED)
+            return ok(_PLAN_UNANSWERED)
         return ok(f"{reply.text} ({reply.by})") if reply.by else ok(reply.text)
 
 
@@ -176,9 +176,9 @@ class FinalPlanTool(ExitPlanTool):
         super().__init__()
         self.spec = replace(self.spec, ends_run=True)
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
         return ok(
-            f"{_plan(given)}\n\nNothing was changed: this was plan mode, and nobody is here to approve the plan. "
+            f"{_plan(arguments)}\n\nNothing was changed: this was plan mode, and nobody is here to approve the plan. "
             "To have it carried out, give it as the task of a run in another permission mode."
         )
 
@@ -190,12 +190,12 @@ class PlanAnswerTool(ExitPlanTool):
         super().__init__()
         self.spec = replace(self.spec, ends_run=True, description="Hand in the finished plan: it is your answer.")
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        return ok(_plan(given))
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        return ok(_plan(arguments))
 
 
-def _plan(given: Arguments) -> str:
-    plan = given.text("plan").strip()
+def _plan(arguments: Arguments) -> str:
+    plan = arguments.text("plan").strip()
     if not plan:
         raise ToolError("exit_plan: the plan is empty.")
     return plan
@@ -203,7 +203,7 @@ def _plan(given: Arguments) -> str:
 
 MAX_TODOS = 100
 MAX_TODO_CHARACTERS = 500
-_STATUSES = {
+_STATUS_WORDS = {
     **dict.fromkeys(("pending", "todo", "open"), "pending"),
     **dict.fromkeys(("in_progress", "in-progress", "doing", "active"), "in_progress"),
     **dict.fromkeys(("completed", "complete", "done"), "completed"),
@@ -232,7 +232,7 @@ class TodoTool(BuiltinTool):
         "todos.content": ("title", "text", "task", "description", "step", "subject"),
         "todos.status": ("state",),
     }
-    words: ClassVar[Mapping[str, Mapping[str, str]]] = {"todos.status": _STATUSES}
+    words: ClassVar[Mapping[str, Mapping[str, str]]] = {"todos.status": _STATUS_WORDS}
     ignored = frozenset({"explanation", "description"})
 
     @staticmethod
@@ -244,8 +244,8 @@ class TodoTool(BuiltinTool):
                 arguments[name] = list(map(_with_status, entries))
         return arguments
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        entries = given.items("todos")
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        entries = arguments.items("todos")
         if entries is None:
             raise ToolError('todo needs "todos": the whole list. An empty list clears it.')
         if len(entries) > MAX_TODOS:
@@ -272,12 +272,12 @@ def _todo(number: int, entry: Any) -> Todo:
     entry = _with_status(entry)
     if not isinstance(entry, Mapping):
         raise ToolError(f"todo: entry {number} must be an object with content and status.")
-    given = Arguments(f"todo: entry {number}", entry)
-    content = " ".join(given.text("content", "title", "text", "task", "description").split())
+    arguments = Arguments(f"todo: entry {number}", entry)
+    content = " ".join(arguments.text("content", "title", "text", "task", "description").split())
     if not content:
         raise ToolError(f"todo: entry {number} says nothing. Say what is to be done.")
-    status = given.choice("status", "state", allowed=_STATUSES, default="pending")
-    doing = " ".join((given.optional_text("activeForm", "active_form") or "").split())
+    status = arguments.choice("status", "state", allowed=_STATUS_WORDS, default="pending")
+    doing = " ".join((arguments.optional_text("activeForm", "active_form") or "").split())
     return Todo(content[:MAX_TODO_CHARACTERS], cast(TodoStatus, status), doing[:MAX_TODO_CHARACTERS])
 
 

@@ -50,20 +50,20 @@ def clean(text: str) -> str:
         return text
     text = _ESCAPES.sub("", text)
     if "\r" in text:
-        text = "\n".join(map(_standing, text.split("\n")))
+        text = "\n".join(map(_last_version, text.split("\n")))
     return _CONTROLS.sub("", _OVERSTRUCK.sub("", text))
 
 
-def _standing(line: str) -> str:
+def _last_version(line: str) -> str:
     """Return what is left of a line after its carriage returns."""
     return line.rstrip("\r").rpartition("\r")[2]
 
 
 class StreamCleaner:
     """`clean` for bytes that arrive in pieces. Works in whole lines; a line without an end is
-    held back until it is HELD characters long."""
+    held back until it is MAX_HELD_CHARACTERS characters long."""
 
-    HELD = 65_536
+    MAX_HELD_CHARACTERS = 65_536
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -75,11 +75,11 @@ class StreamCleaner:
         if final:
             end = len(text)
         # A progress bar without line ends: what it has overwritten is dropped before the line is cut.
-        if len(text) - end > self.HELD:
+        if len(text) - end > self.MAX_HELD_CHARACTERS:
             overwritten = text.rfind("\r", end, len(text) - 1)
             if overwritten >= 0:
                 text = text[:end] + text[overwritten + 1 :]
-            if len(text) - end > self.HELD:
+            if len(text) - end > self.MAX_HELD_CHARACTERS:
                 end = len(text)
         self._held = text[end:]
         return clean(text[:end])
@@ -95,7 +95,7 @@ def line_count(text: str) -> int:
     return text.count("\n") + (bool(text) and not text.endswith("\n"))
 
 
-def head_and_tail(text: str, most: int, rest: str, *, head_share: float = 0.4) -> str:
+def head_and_tail(text: str, most: int, advice: str, *, head_share: float = 0.4) -> str:
     """Return at most about `most` characters of `text`: its beginning and its end, cut at line ends
     where there are any, with a line between them that counts the gap and says `rest`."""
     if len(text) <= most:
@@ -105,7 +105,7 @@ def head_and_tail(text: str, most: int, rest: str, *, head_share: float = 0.4) -
     tail = trim_tail(text[len(text) - (most - head_size) :])
     missing = len(text) - len(head) - len(tail)
     gap = f"{missing:,} of {len(text):,} characters ({line_count(text):,} lines in all) left out here"
-    return join_parts(head, "; ".join(filter(None, (gap, rest))), tail)
+    return join_parts(head, "; ".join(filter(None, (gap, advice))), tail)
 
 
 def join_parts(head: str, gap: str, tail: str) -> str:
@@ -126,7 +126,7 @@ def trim_tail(text: str) -> str:
 MAX_SHOWN_CHARACTERS = 30_000
 """Characters of a command's output that a model gets."""
 _HEAD_CHARACTERS = 12_000
-FILE_BYTES = 16 * 1024 * 1024
+MAX_FILE_BYTES = 16 * 1024 * 1024
 
 _TAIL_CHARACTERS = MAX_SHOWN_CHARACTERS - _HEAD_CHARACTERS
 
@@ -154,7 +154,7 @@ class Capture:
         self.bytes += len(data)
         self.lines += data.count(b"\n")
         # Cleaning costs far more than copying: past the cap only the newest bytes are kept, as they are.
-        if self._stored >= FILE_BYTES:
+        if self._stored >= MAX_FILE_BYTES:
             self._raw_tail = (self._raw_tail + data)[-4 * _TAIL_CHARACTERS :]
             return ""
         text = self._cleaner.feed(data)
@@ -172,10 +172,10 @@ class Capture:
         elif len(self._head) + len(text) <= MAX_SHOWN_CHARACTERS:
             self._head += text
         else:
-            whole = self._head + text
+            output = self._head + text
             self._open()
-            self._store(whole)
-            self._head, self._tail = whole[:_HEAD_CHARACTERS], whole[_HEAD_CHARACTERS:][-_TAIL_CHARACTERS:]
+            self._store(output)
+            self._head, self._tail = output[:_HEAD_CHARACTERS], output[_HEAD_CHARACTERS:][-_TAIL_CHARACTERS:]
 
     def _open(self) -> None:
         self.path = self._outputs / f"{self._label}-{secrets.token_hex(6)}.txt"
@@ -184,7 +184,7 @@ class Capture:
             self._file = os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
     def _store(self, text: str) -> None:
-        room = FILE_BYTES - self._stored
+        room = MAX_FILE_BYTES - self._stored
         data = text.encode("utf-8", "replace")
         self._stored += len(data)
         if len(data) > room:
@@ -210,8 +210,8 @@ class Capture:
     def _rest(self) -> str:
         if self._file is None:
             return "the rest could not be stored"
-        if self._stored > FILE_BYTES:
-            return f"the first {format_bytes(FILE_BYTES)} are in {self.path}"
+        if self._stored > MAX_FILE_BYTES:
+            return f"the first {format_bytes(MAX_FILE_BYTES)} are in {self.path}"
         return f"read or grep the whole in {self.path}"
 
     def close(self) -> None:
@@ -327,9 +327,9 @@ def forms_of(data: bytes) -> tuple[TextForm, ...]:
     Latin-1, in which every byte is a character.
     """
     mark, codec = b"", "utf-8"
-    for known, meant in _MARKS:
-        if data.startswith(known):
-            mark, codec = known, meant
+    for prefix, encoding in _MARKS:
+        if data.startswith(prefix):
+            mark, codec = prefix, encoding
             break
     candidates = [TextForm(codec, "strict", mark)]
     if codec == "utf-8":
@@ -361,13 +361,13 @@ def apply(text: str, edits: list[Edit], shown: str) -> str:
     naming the edit, when one does not match exactly once (or at all, with `every`)."""
     for number, edit in enumerate(edits, 1):
         label = f"Edit {number} of {len(edits)}: " if len(edits) > 1 else ""
-        found = fit_ends(edit, text)
-        first = text.find(found.old)
+        fitted = fit_ends(edit, text)
+        first = text.find(fitted.old)
         if first < 0:
             raise ToolError(f"{label}the old text is not in {shown}.{hint(text, edit)}{_none_made(edits)}")
-        if not edit.every and text.find(found.old, first + 1) >= 0:
-            raise ToolError(f"{label}{_ambiguous(text, found.old, shown)}{_none_made(edits)}")
-        text = text.replace(found.old, found.new)
+        if not edit.every and text.find(fitted.old, first + 1) >= 0:
+            raise ToolError(f"{label}{_ambiguous(text, fitted.old, shown)}{_none_made(edits)}")
+        text = text.replace(fitted.old, fitted.new)
     return text
 
 
@@ -407,13 +407,12 @@ def hint(text: str, edit: Edit) -> str:
         line = text.count("\n", 0, text.find(edit.new)) + 1
         return f" The new text is already there, at line {line}: perhaps the edit was made before."
     lines = text.split("\n")
-    wanted = list(map(_fold, edit.old.strip("\n").split("\n")))
-    start = _find_lines(list(map(_fold, lines)), wanted)
+    old_lines = list(map(_fold, edit.old.strip("\n").split("\n")))
+    start = _find_lines(list(map(_fold, lines)), old_lines)
     if start is not None:
-        actual = "\n".join(lines[start : start + len(wanted)])
-        return (
-            f" Lines {start + 1}-{start + len(wanted)} differ only in whitespace or quotes. The file has:\n{actual}\n"
-        )
+        actual = "\n".join(lines[start : start + len(old_lines)])
+        numbers = f"{start + 1}-{start + len(old_lines)}"
+        return f" Lines {numbers} differ only in whitespace or quotes. The file has:\n{actual}\n"
     # Copied from the output of read, which numbers its lines.
     if re.match(r"\s*\d+\t", edit.old):
         return " It seems to include the line numbers that read shows; leave them out."
@@ -422,18 +421,18 @@ def hint(text: str, edit: Edit) -> str:
 
 def _fold(line: str) -> str:
     """Return a line without what models get wrong most: blanks, and typographic for plain characters."""
-    line = unicodedata.normalize("NFKC", line).translate(_PLAIN)
+    line = unicodedata.normalize("NFKC", line).translate(_PLAIN_CHARACTERS)
     return "".join(line.split())
 
 
-_PLAIN = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "−": "-"})
+_PLAIN_CHARACTERS = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "−": "-"})
 
 
-def _find_lines(lines: list[str], wanted: list[str]) -> int | None:
-    if not any(wanted):
+def _find_lines(lines: list[str], folded: list[str]) -> int | None:
+    if not any(folded):
         return None
-    for start in range(len(lines) - len(wanted) + 1):
-        if lines[start] == wanted[0] and lines[start : start + len(wanted)] == wanted:
+    for start in range(len(lines) - len(folded) + 1):
+        if lines[start] == folded[0] and lines[start : start + len(folded)] == folded:
             return start
     return None
 
@@ -441,11 +440,11 @@ def _find_lines(lines: list[str], wanted: list[str]) -> int | None:
 def _nearest(lines: list[str], old: str) -> str:
     import difflib
 
-    wanted = old.strip().partition("\n")[0].strip()
-    if not wanted or len(wanted) > 500:
+    first_line = old.strip().partition("\n")[0].strip()
+    if not first_line or len(first_line) > 500:
         return " Read the file and copy the text exactly."
     stripped = [line.strip() for line in lines[:5000] if len(line) <= 500]
-    close = difflib.get_close_matches(wanted, stripped, n=1, cutoff=0.7)
+    close = difflib.get_close_matches(first_line, stripped, n=1, cutoff=0.7)
     if not close:
         return " Nothing like it was found. Read the file and copy the text exactly."
     number = list(map(str.strip, lines)).index(close[0]) + 1
@@ -470,17 +469,17 @@ class CellChange(Struct, frozen=True):
     kind: str | None
 
 
-def read_cell_change(given: Arguments) -> CellChange | None:
+def read_cell_change(arguments: Arguments) -> CellChange | None:
     """Return the change of a cell that a call asks for; None for a call about text."""
-    mode = given.optional_text("edit_mode") or "replace"
-    source = given.find("new_source")
+    mode = arguments.optional_text("edit_mode") or "replace"
+    source = arguments.find("new_source")
     if source is None and mode != "delete":
         return None
-    number = given.whole("cell_number")
-    cell = given.optional_text("cell_id")
+    number = arguments.whole_number("cell_number")
+    cell = arguments.optional_text("cell_id")
     if cell is None and number is not None:
         cell = str(number)
-    return CellChange(mode, cell, source or "", given.optional_text("cell_type"))
+    return CellChange(mode, cell, source or "", arguments.optional_text("cell_type"))
 
 
 def change_notebook(data: bytes, change: CellChange, shown: str) -> bytes:
@@ -513,16 +512,16 @@ def change_notebook(data: bytes, change: CellChange, shown: str) -> bytes:
     return (json.dumps(book, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _index(cells: list[Any], wanted: str | None, shown: str) -> int:
-    if wanted is None:
+def _index(cells: list[Any], cell_id: str | None, shown: str) -> int:
+    if cell_id is None:
         return 0
     for index, cell in enumerate(cells):
-        if cell.get("id") == wanted:
+        if cell.get("id") == cell_id:
             return index
-    number = wanted.removeprefix("cell-")
+    number = cell_id.removeprefix("cell-")
     if number.isdigit() and int(number) < len(cells):
         return int(number)
-    raise ToolError(f"{shown} has no cell {wanted!r}. It has {len(cells)} cells, numbered from 0.")
+    raise ToolError(f"{shown} has no cell {cell_id!r}. It has {len(cells)} cells, numbered from 0.")
 
 
 def _cell(kind: str, lines: list[str]) -> dict[str, Any]:

@@ -137,8 +137,8 @@ def _existing(confined: Confined) -> os.stat_result | None:
 
 
 def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
-    made = os.fstat(descriptor)
-    if (made.st_uid, made.st_gid) != (old.st_uid, old.st_gid):
+    created = os.fstat(descriptor)
+    if (created.st_uid, created.st_gid) != (old.st_uid, old.st_gid):
         with suppress(OSError):
             os.fchown(descriptor, old.st_uid, old.st_gid)
     # After the owner, because changing the owner clears the set-uid bits.
@@ -230,7 +230,7 @@ def _prefix_lines(sign: str, lines: list[str]) -> list[str]:
     return [sign + line for line in lines]
 
 
-_ONE: Aliases = {
+_REPLACEMENT_ALIASES: Aliases = {
     "old_string": ("old", "oldString", "old_str", "oldText", "old_text", "search", "find"),
     "new_string": ("new", "newString", "new_str", "newText", "new_text", "replace", "replacement"),
     "replace_all": ("all", "replaceAll", "every"),
@@ -248,27 +248,27 @@ class FileChangeTool(BuiltinTool):
     exclusive = True
 
     @abstractmethod
-    def change(self, given: Arguments, confined: Confined, context: ToolContext) -> ContentChange:
+    def change(self, arguments: Arguments, confined: Confined, context: ToolContext) -> ContentChange:
         """Return the change that a call asks for. Raise ToolError where its arguments are wrong."""
 
-    async def make_change(self, given: Arguments, context: ToolContext) -> tuple[Confined, Change]:
+    async def make_change(self, arguments: Arguments, context: ToolContext) -> tuple[Confined, Change]:
         """Make the change. Return the path and what has changed."""
-        confined = confine(given.text("path"), context, writing=True)
-        change, executable = self.change(given, confined, context), given.flag("executable")
+        confined = confine(arguments.text("path"), context, writing=True)
+        change, executable = self.change(arguments, confined, context), arguments.flag("executable")
         return confined, await in_thread(lambda: rewrite(confined, context, change, executable=executable))
 
     async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """Return what the call would change, as a diff for people. Change nothing."""
-        given = Arguments(self.name, arguments, self.aliases)
+        parsed = Arguments(self.name, arguments, self.aliases)
 
         def preview() -> str:
             try:
-                confined = confine(given.text("path"), context, writing=True)
+                confined = confine(parsed.text("path"), context, writing=True)
                 old = None
                 if _existing(confined) is not None:
                     with spot(confined) as where:
                         old = read_whole(where, confined)
-                new = self.change(given, confined, context)(old)
+                new = self.change(parsed, confined, context)(old)
             except (ToolError, OSError) as error:
                 return f"(It would fail: {error})"
             diff = unified_diff(confined.shown, _shown_text(old), _shown_text(new), fresh=old is None)
@@ -296,7 +296,7 @@ class EditTool(FileChangeTool):
             "description": "Several instead",
             "items": {
                 "type": "object",
-                "properties": {name: {"type": part["type"]} for name, part in _REPLACEMENT.items()},
+                "properties": {name: {"type": schema["type"]} for name, schema in _REPLACEMENT.items()},
                 "required": ["old_string", "new_string"],
                 "additionalProperties": False,
             },
@@ -305,24 +305,24 @@ class EditTool(FileChangeTool):
     hidden: ClassVar[Properties] = CELL_PROPERTIES
     aliases: ClassVar[Aliases] = {
         "path": PATH_NAMES,
-        **_ONE,
+        **_REPLACEMENT_ALIASES,
         "edits": ("edit", "replacements", "changes"),
-        **{f"edits.{name}": others for name, others in _ONE.items()},
+        **{f"edits.{name}": others for name, others in _REPLACEMENT_ALIASES.items()},
     }
     ignored = frozenset({"instruction", "explanation"})
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        confined, change = await self.make_change(given, context)
-        cell = read_cell_change(given)
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        confined, change = await self.make_change(arguments, context)
+        cell = read_cell_change(arguments)
         if cell is not None:
             return ok(f"Made the change of a cell ({cell.mode}) in {confined.shown}.", change.effect)
-        edits = _edits(given)
+        edits = _edits(arguments)
         count = f"{len(edits)} edits" if len(edits) > 1 else "the edit"
         return ok(f"Made {count} in {confined.shown}:\n{change.diff}", change.effect)
 
-    def change(self, given: Arguments, confined: Confined, context: ToolContext) -> ContentChange:
-        cell = read_cell_change(given)
-        edits = [] if cell is not None else _edits(given)
+    def change(self, arguments: Arguments, confined: Confined, context: ToolContext) -> ContentChange:
+        cell = read_cell_change(arguments)
+        edits = [] if cell is not None else _edits(arguments)
 
         def change(old: bytes | None) -> bytes:
             old = _known_content(confined, context, old)
@@ -344,38 +344,38 @@ def _known_content(confined: Confined, context: ToolContext, old: bytes | None) 
     raise ToolError(f"{confined.shown} does not exist. Use write to create it.")
 
 
-def _edits(given: Arguments) -> list[Edit]:
+def _edits(arguments: Arguments) -> list[Edit]:
     """Return the replacement at the top of the call, and then those of `edits`."""
-    items = given.items("edits") or []
+    items = arguments.items("edits") or []
     edits: list[Edit] = []
-    if not items or given.find("old_string") is not None:
-        edits.append(_edit(given))
+    if not items or arguments.find("old_string") is not None:
+        edits.append(_edit(arguments))
     for item in items:
         if not isinstance(item, Mapping):
-            raise given.wrong("edits", 'a list of {"old_string": ..., "new_string": ...}', item)
-        edits.append(_edit(Arguments("edit", item, _ONE)))
+            raise arguments.wrong("edits", 'a list of {"old_string": ..., "new_string": ...}', item)
+        edits.append(_edit(Arguments("edit", item, _REPLACEMENT_ALIASES)))
     return edits
 
 
-def _edit(given: Arguments) -> Edit:
-    old, new = _string(given, "old_string"), _string(given, "new_string")
+def _edit(arguments: Arguments) -> Edit:
+    old, new = _string(arguments, "old_string"), _string(arguments, "new_string")
     if not old:
         raise ToolError(
             'edit: "old_string" must not be empty. Use write to create a file; to insert, replace a line near it.'
         )
     if old == new:
         raise ToolError('edit: "old_string" and "new_string" are the same, so nothing would change.')
-    return Edit(old, new, given.flag("replace_all"))
+    return Edit(old, new, arguments.flag("replace_all"))
 
 
-def _string(given: Arguments, name: str) -> str:
-    value: Any = given.find(name)
+def _string(arguments: Arguments, name: str) -> str:
+    value: Any = arguments.find(name)
     if value is None:
         raise ToolError(
             f'edit needs "{name}" for each replacement: {{"path": ..., "old_string": ..., "new_string": ...}}.'
         )
     if not isinstance(value, str):
-        raise given.wrong(name, "a string", value)
+        raise arguments.wrong(name, "a string", value)
     return value
 
 
@@ -423,8 +423,8 @@ class WriteTool(FileChangeTool):
         "content": ("contents", "text", "file_text", "file_content", "data"),
     }
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        confined, change = await self.make_change(given, context)
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        confined, change = await self.make_change(arguments, context)
         if change.new is None:
             return ok(f"Deleted {confined.shown}", change.effect)
         done = "Replaced"
@@ -432,15 +432,15 @@ class WriteTool(FileChangeTool):
             done = "Created"
         elif change.old == change.new:
             done = "Unchanged:"
-        kept = "; kept its CRLF line ends" if _form(change.old).crlf else ""
-        count = line_count(given.find("content"))
+        line_ends = "; kept its CRLF line ends" if _form(change.old).crlf else ""
+        count = line_count(arguments.find("content"))
         lines = "1 line" if count == 1 else f"{count} lines"
-        text = f"{done} {confined.shown} ({lines}, {format_bytes(len(change.new))}{kept})"
+        text = f"{done} {confined.shown} ({lines}, {format_bytes(len(change.new))}{line_ends})"
         return ok(text, change.effect)
 
-    def change(self, given: Arguments, confined: Confined, context: ToolContext) -> ContentChange:
-        path, content = given.text("path"), given.find("content")
-        if given.flag("delete"):
+    def change(self, arguments: Arguments, confined: Confined, context: ToolContext) -> ContentChange:
+        path, content = arguments.text("path"), arguments.find("content")
+        if arguments.flag("delete"):
             if (context.root / path).is_symlink():
                 # It leads to a file that the call did not name.
                 raise ToolError(
@@ -448,12 +448,12 @@ class WriteTool(FileChangeTool):
                 )
             return lambda old: _deletion(confined, context, old)
         # Other systems append with the same tool: replacing the file instead would lose its content.
-        if given.flag("append") or (given.optional_text("mode") or "").startswith("a"):
+        if arguments.flag("append") or (arguments.optional_text("mode") or "").startswith("a"):
             raise ToolError("write replaces the whole file and cannot append. Use edit to add text at its end.")
         if content is None:
             raise ToolError('write needs "content": the whole new content of the file, as a string (may be empty).')
         if not isinstance(content, str):
-            raise given.wrong("content", "a string", content)
+            raise arguments.wrong("content", "a string", content)
         return lambda old: _new(confined, context, content, old)
 
 

@@ -30,7 +30,7 @@ from retinue.core.tool_names import (
     split_selector,
 )
 
-_EVERY = frozenset({"*", "all"})
+_ALL_TOOLS = frozenset({"*", "all"})
 _MAX_NAMED = 5
 _NOT_FOR_SUBAGENTS = frozenset(
     "askuserquestion endconversation enterplanmode exitplanmode schedulewakeup taskoutput waitformcpservers"
@@ -150,7 +150,7 @@ def select_tools(
     for reason, names in unlisted.items():
         notes.append(f"{_some(names)} withheld: {reason}")
     missing = asked.notes(agent, absent)
-    missing += [f"{each} matched no extension in this session" for each in policy.selectors]
+    missing += [f"{selector} matched no extension in this session" for selector in policy.selectors]
     refusal = None
     if asked.listed and not permitted and not policy.selectors:
         refusal = _refusal(asked, notes)
@@ -206,28 +206,28 @@ class _Asked:
             return
         entries = list(filter(None, map(str.strip, allow)))
         words = set(map(str.lower, entries))
-        everything = not words.isdisjoint(_EVERY)
+        everything = not words.isdisjoint(_ALL_TOOLS)
         nothing = words <= {"none"}
         self.listed = not everything and not nothing
         if everything:
             self.names = list(available)
         for entry in dict.fromkeys(entries):
-            if entry.lower() not in _EVERY and not nothing:
+            if entry.lower() not in _ALL_TOOLS and not nothing:
                 self._add(entry, available)
 
     def _add(self, entry: str, available: Mapping[str, Tool]) -> None:
         name, pattern = split_entry(entry)
-        found: tuple[str, ...] = ()
+        tools: tuple[str, ...] = ()
         # A pattern over all servers would allow tools that the author of the file has not seen.
         if not name.startswith("mcp__*"):
-            found = resolve(name, available)
-        self.named.update(found)
-        for tool in found:
+            tools = resolve(name, available)
+        self.named.update(tools)
+        for tool in tools:
             if tool not in self.names:
                 self.names.append(tool)
             if pattern is not None:
                 self.patterns[tool] = (*self.patterns.get(tool, ()), pattern)
-        if found:
+        if tools:
             return
         if base_name(name).lower() in _NOT_FOR_SUBAGENTS:
             self.unavailable.append(name)
@@ -246,12 +246,12 @@ class _Asked:
             reasons = list(filter(None, map(absent.get, canonical(name))))
             if reasons:
                 missing.append(f"{name}{by} is missing: {reasons[-1]} `retinue doctor` says what to install.")
-            elif canonical(name) not in _BY_ITSELF:
+            elif canonical(name) not in _OPTIONAL_TOOLS:
                 notes.append(f"{name} matched no tools in this session")
         return [*notes, *missing]
 
 
-_BY_ITSELF = (("tool_search",),)
+_OPTIONAL_TOOLS = (("tool_search",),)
 """Tools that are there exactly when they are of use: nothing is missing without them."""
 _DENIED_ABOVE = "denied by the file of an agent above it"
 _NO_SANDBOX = "the agent is read-only, and no sandbox here can keep a shell from writing"
@@ -277,14 +277,14 @@ def resolve(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:
         return (name,)
     if name.startswith("mcp__"):
         return _served(name, available)
-    known = tuple(filter(available.__contains__, canonical(name)))
-    if known:
-        return known
+    builtins = tuple(filter(available.__contains__, canonical(name)))
+    if builtins:
+        return builtins
     # The tool of a program or a server that somebody wrote in another case.
     plain = base_name(name).lower()
-    found = tuple(each for each in available if each.lower() == plain)
-    if found:
-        return found
+    same_name = tuple(tool for tool in available if tool.lower() == plain)
+    if same_name:
+        return same_name
     alias = served_alias(name)
     if alias is not None:
         return _served(alias, available)
@@ -295,8 +295,8 @@ def _served_with_one_mark(name: str, available: Mapping[str, Tool]) -> tuple[str
     """opencode's `server_tool`, also with `*`, for what is `mcp__server__tool` here."""
     if "_" not in name:
         return ()
-    served = {each: each.removeprefix("mcp__").replace("__", "_") for each in available if each.startswith("mcp__")}
-    return tuple(each for each, plain in served.items() if fnmatchcase(plain, name))
+    served = {tool: tool.removeprefix("mcp__").replace("__", "_") for tool in available if tool.startswith("mcp__")}
+    return tuple(tool for tool, plain in served.items() if fnmatchcase(plain, name))
 
 
 def _served(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:
@@ -305,7 +305,7 @@ def _served(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:
         return (name,)
     if "*" not in name:
         name = f"{name}__*"
-    return tuple(each for each in available if fnmatchcase(each, name))
+    return tuple(tool for tool in available if fnmatchcase(tool, name))
 
 
 def _denied(
@@ -319,18 +319,22 @@ def _denied(
     for entry in deny:
         name, pattern = split_entry(entry)
         own: Collection[str] = matching_tools(name) if "*" in name else canonical(name)
-        if name.lower() in _EVERY:
-            found: tuple[str, ...] = tuple(available)
+        if name.lower() in _ALL_TOOLS:
+            denied: tuple[str, ...] = tuple(available)
         elif "*" in name or name.startswith("mcp__"):
             # A denial counts in any case of letters, and under any name of a tool.
             pattern_of_names = name.lower() if "*" in name else f"{name.lower()}*"
-            found = tuple(each for each in available if each in own or fnmatchcase(each.lower(), pattern_of_names))
+            denied = tuple(
+                candidate
+                for candidate in available
+                if candidate in own or fnmatchcase(candidate.lower(), pattern_of_names)
+            )
         else:
-            found = resolve(name, available)
+            denied = resolve(name, available)
         if pattern is None:
-            names.update(found, _with_effect_of(own, available).difference(named))
+            names.update(denied, _with_effect_of(own, available).difference(named))
             continue
-        for tool in dict.fromkeys((*found, *own)) or (name,):
+        for tool in dict.fromkeys((*denied, *own)) or (name,):
             patterns[tool] = (*patterns.get(tool, ()), pattern)
     return frozenset(names), patterns
 
@@ -349,8 +353,8 @@ def _with_effect_of(own: Collection[str], available: Mapping[str, Tool]) -> set[
 
 def _named(policy: ToolPolicy, asked: _Asked, available: Mapping[str, Tool]) -> set[str]:
     """Return the tools that the file itself names, in its list of tools or its `permission` map."""
-    patterns = [rule.tool.lower() for rule in policy.rules if rule.tool not in _EVERY]
-    return asked.named | {name for name in available if any(fnmatchcase(name.lower(), each) for each in patterns)}
+    patterns = [rule.tool.lower() for rule in policy.rules if rule.tool not in _ALL_TOOLS]
+    return asked.named | {name for name in available if any(fnmatchcase(name.lower(), pattern) for pattern in patterns)}
 
 
 def _unreadable_denial(entry: str, available: Mapping[str, Tool]) -> str | None:

@@ -19,14 +19,14 @@ class LsTool(BuiltinTool):
     properties: ClassVar[Properties] = {"path": {"type": "string", "description": "Folder (default .)"}}
     aliases: ClassVar[Aliases] = {"path": FOLDER_NAMES}
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        confined = confine(given.optional_text("path") or ".", context)
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        confined = confine(arguments.optional_text("path") or ".", context)
         text = await in_thread(lambda: folder_listing(confined))
         return ok(text, ToolEffect(reads=(confined.real,)))
 
 
-LIMIT = 200
-MAX_LIMIT = 5000
+DEFAULT_PATHS = 200
+MAX_PATHS = 5000
 
 
 class FindTool(BuiltinTool):
@@ -35,7 +35,7 @@ class FindTool(BuiltinTool):
     properties: ClassVar[Properties] = {
         "pattern": {"type": "string"},
         "path": {"type": "string", "description": "Folder (default .)"},
-        "limit": {"type": "integer", "description": f"Default {LIMIT}"},
+        "limit": {"type": "integer", "description": f"Default {DEFAULT_PATHS}"},
     }
     hidden: ClassVar[Properties] = {"hidden": {"type": "boolean"}}
     aliases: ClassVar[Aliases] = {
@@ -46,15 +46,15 @@ class FindTool(BuiltinTool):
     }
     ignored = frozenset({"respect_git_ignore", "explanation", "description"})
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        pattern = _from_root(given.text("pattern"), context)
-        limit = min(given.whole("limit", least=1) or LIMIT, MAX_LIMIT)
-        start = start_of(given.optional_text("path"), context)
-        hidden = given.flag("hidden") or compile_glob(pattern).hidden
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        pattern = _from_root(arguments.text("pattern"), context)
+        limit = min(arguments.whole_number("limit", least=1) or DEFAULT_PATHS, MAX_PATHS)
+        start = start_of(arguments.optional_text("path"), context)
+        hidden = arguments.flag("hidden") or compile_glob(pattern).hidden
         printed = bytearray()
         unchanged = Unchanged(start)
-        arguments = ["--files", "--null", *hidden_flags(hidden), "--", start.target]
-        await ripgrep(arguments, start.folder, context, printed.extend)
+        flags = ["--files", "--null", *hidden_flags(hidden), "--", start.target]
+        await ripgrep(flags, start.folder, context, printed.extend)
 
         def report() -> str:
             listed = map(relative, filter(None, bytes(printed).split(b"\0")))

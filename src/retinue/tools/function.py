@@ -24,7 +24,7 @@ from retinue.core.permission import EffectKind
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.errors import UsageError
 
-_PLAIN: dict[Any, str] = {
+_JSON_TYPES: dict[Any, str] = {
     str: "string",
     int: "integer",
     float: "number",
@@ -42,15 +42,15 @@ class FunctionTool(Struct, frozen=True):
     wants_context: bool = False
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        given = dict(arguments)
+        keywords = dict(arguments)
         if self.wants_context:
-            given["context"] = context
+            keywords["context"] = context
         try:
             # A plain function may block: it gets a thread.
             if inspect.iscoroutinefunction(self.function):
-                value = await self.function(**given)
+                value = await self.function(**keywords)
             else:
-                value = await asyncio.to_thread(self.function, **given)
+                value = await asyncio.to_thread(self.function, **keywords)
         except Exception as error:  # noqa: BLE001 - whatever a user's function raises is its result
             return failed(f"{self.spec.name} failed: {type(error).__name__}: {error}")
         return value if isinstance(value, ToolOutput) else ok(_text(value))
@@ -80,12 +80,12 @@ def tool(
     which rules about files are held against; without it, any text of a call counts as one."""
 
     def make(target: Callable[..., Any]) -> FunctionTool:
-        said = description or inspect.getdoc(target) or ""
-        if not said:
+        summary = description or inspect.getdoc(target) or ""
+        if not summary:
             raise UsageError(f"{target.__name__} has no docstring.", remedy="A model needs to know what the tool does.")
         parameters, wants_context = _parameters(target)
         declared = None if paths is None else tuple(paths)
-        spec = ToolSpec(name or target.__name__, said, parameters, frozenset(effects), paths=declared)
+        spec = ToolSpec(name or target.__name__, summary, parameters, frozenset(effects), paths=declared)
         return FunctionTool(target, spec, wants_context)
 
     return make(function) if function is not None else make
@@ -121,8 +121,8 @@ def _schema(hint: Any, label: str) -> dict[str, Any]:
         return schema
     if hint is Any:
         return {}
-    if hint in _PLAIN:
-        return {"type": _PLAIN[hint]}
+    if hint in _JSON_TYPES:
+        return {"type": _JSON_TYPES[hint]}
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is list:
         return {"type": "array", "items": _schema(args[0], label)}

@@ -32,15 +32,15 @@ MAX_SEARCH_SECONDS = 60.0
 
 _PROGRAM = "rg.exe" if sys.platform == "win32" else "rg"
 
-_found: Path | None = None
+_program_path: Path | None = None
 
 
 def find_ripgrep() -> Path | None:
     """Return the program: beside this Python, among its scripts, in the package's record, or on PATH."""
-    global _found
-    if _found is None or not _found.exists():
-        _found = next((path for path in _locations() if path.is_file() and os.access(path, os.X_OK)), None)
-    return _found
+    global _program_path
+    if _program_path is None or not _program_path.exists():
+        _program_path = next((path for path in _locations() if path.is_file() and os.access(path, os.X_OK)), None)
+    return _program_path
 
 
 def _locations() -> Iterator[Path]:
@@ -185,19 +185,19 @@ async def count_matches(query: GrepQuery, start: Start, context: ToolContext) ->
     await ripgrep(
         ["--count", "--null", "--with-filename", *flags, "--", start.target], start.folder, context, printed.extend
     )
-    found = await in_thread(lambda: _counts(bytes(printed), query.glob, start))
+    counts = await in_thread(lambda: _counts(bytes(printed), query.glob, start))
     if BY_DESCRIPTOR:
-        found = await _count_again(query, start, context, found, unchanged)
-    return await in_thread(lambda: without_withheld(found, start, context))
+        counts = await _count_again(query, start, context, counts, unchanged)
+    return await in_thread(lambda: without_withheld(counts, start, context))
 
 
 async def _count_again(
-    query: GrepQuery, start: Start, context: ToolContext, found: Counts, unchanged: Unchanged
+    query: GrepQuery, start: Start, context: ToolContext, counts: Counts, unchanged: Unchanged
 ) -> Counts:
     """Count the files of folders that changed during the search again, from what is really there."""
-    doubtful = await in_thread(lambda: [path for path in found.files if not unchanged.holds(path)])
+    doubtful = await in_thread(lambda: [path for path in counts.files if not unchanged.holds(path)])
     if not doubtful:
-        return found
+        return counts
     counted: dict[str, int] = {}
     for at in range(0, len(doubtful), _OPEN_FILES):
         printed = bytearray()
@@ -205,7 +205,7 @@ async def _count_again(
             shape = ["--count", "--null", "--with-filename"]
             await _search_opened([*shape, *query.flags()], opened, start, context, printed.extend)
             counted |= _counts(_name_descriptors(bytes(printed), opened), None, start).files
-    sure = {path: count for path, count in found.files.items() if path not in frozenset(doubtful)}
+    sure = {path: count for path, count in counts.files.items() if path not in frozenset(doubtful)}
     return Counts(dict(sorted((sure | counted).items())))
 
 
@@ -224,28 +224,28 @@ async def _search_opened(
 def _name_descriptors(printed: bytes, opened: Mapping[int, str]) -> bytes:
     """Return what rg printed of descriptors, with the names of their files."""
 
-    def name(found: re.Match[bytes]) -> bytes:
-        path = opened.get(int(found[1]))
+    def name(match: re.Match[bytes]) -> bytes:
+        path = opened.get(int(match[1]))
         if path is None:
-            return found[0]
-        return b"./" + os.fsencode(path) + found[2]
+            return match[0]
+        return b"./" + os.fsencode(path) + match[2]
 
     return _PRINTED.sub(name, printed)
 
 
-def without_withheld(found: Counts, start: Start, context: ToolContext) -> Counts:
+def without_withheld(counts: Counts, start: Start, context: ToolContext) -> Counts:
     """Return the counts without the files that the rules of the run keep from it."""
     withheld = context.withheld()
     if withheld is None:
-        return found
-    kept = {path: count for path, count in found.files.items() if not withheld(os.path.join(start.folder, path))}  # noqa: PTH118 - many paths
-    return Counts(kept, len(found.files) - len(kept))
+        return counts
+    readable = {path: count for path, count in counts.files.items() if not withheld(os.path.join(start.folder, path))}  # noqa: PTH118 - many paths
+    return Counts(readable, len(counts.files) - len(readable))
 
 
 def _counts(printed: bytes, glob: Glob | None, start: Start) -> Counts:
     files: dict[str, int] = {}
-    path, *rest = printed.split(b"\0")
-    for piece in rest:
+    path, *pieces = printed.split(b"\0")
+    for piece in pieces:
         count, _, following = piece.partition(b"\n")
         name = relative(path)
         if glob is None or start.accepts(name, glob):
@@ -255,17 +255,17 @@ def _counts(printed: bytes, glob: Glob | None, start: Start) -> Counts:
 
 
 async def matching_lines(
-    query: GrepQuery, start: Start, context: ToolContext, found: Counts, limit: int
+    query: GrepQuery, start: Start, context: ToolContext, counts: Counts, limit: int
 ) -> tuple[list[str], int]:
     """Return the lines to show for the first `limit` matches in path order, and how many matches they are."""
     chosen: list[str] = []
     expected = size = 0
-    for path in found.files:
+    for path in counts.files:
         size += len(os.fsencode(path)) + 3
         if expected >= limit or len(chosen) == _OPEN_FILES or (chosen and size > _ARGUMENT_BYTES):
             break
         chosen.append(path)
-        expected += found.files[path]
+        expected += counts.files[path]
     printed = bytearray()
 
     def receive(data: bytes) -> None:
@@ -280,13 +280,13 @@ async def matching_lines(
         f"--max-count={limit}",
         f"--context={query.context}",
     ]
-    wanted = [*shape, *bounds, *query.flags()]
+    flags = [*shape, *bounds, *query.flags()]
     # Windows has no names for open files.
     if not BY_DESCRIPTOR:
-        await ripgrep([*wanted, "--", *(f"./{path}" for path in chosen)], start.folder, context, receive)
+        await ripgrep([*flags, "--", *(f"./{path}" for path in chosen)], start.folder, context, receive)
         return _parse(bytes(printed), start, limit)
     with open_files(chosen, start) as opened:
-        await _search_opened(wanted, opened, start, context, receive)
+        await _search_opened(flags, opened, start, context, receive)
     return _parse(_name_descriptors(bytes(printed), opened), start, limit)
 
 
@@ -294,8 +294,8 @@ def _parse(printed: bytes, start: Start, limit: int) -> tuple[list[str], int]:
     lines: list[str] = []
     matches = 0
     for raw in printed.split(b"\n"):
-        path, zero, rest = raw.partition(b"\0")
-        parsed = _LINE.fullmatch(rest) if zero else None
+        path, zero, numbered = raw.partition(b"\0")
+        parsed = _LINE.fullmatch(numbered) if zero else None
         if parsed is None:
             if raw == b"--":
                 lines.append("--")
@@ -329,16 +329,16 @@ def _any_case(name: str) -> str:
     return re.sub("[A-Za-z]", lambda letter: f"[{letter[0].lower()}{letter[0].upper()}]", name)
 
 
-LIMIT = 100
-MAX_LIMIT = 2000
+DEFAULT_MATCHES = 100
+MAX_MATCHES = 2000
 MAX_SHOWN_CHARACTERS = 30_000
 
-_MODES = {
+_OUTPUT_MODES = {
     **dict.fromkeys(("content", "lines", "matches"), "content"),
     **dict.fromkeys(("files", "files_with_matches", "filenames", "paths"), "files"),
     **dict.fromkeys(("count", "counts"), "count"),
 }
-_ENDINGS = {"python": "py", "rust": "rs", "markdown": "md", "js": "{js,jsx,mjs,cjs}", "ts": "{ts,tsx}"}
+_FILE_ENDINGS = {"python": "py", "rust": "rs", "markdown": "md", "js": "{js,jsx,mjs,cjs}", "ts": "{ts,tsx}"}
 """What ripgrep calls a type, where that is not the end of its files' names."""
 
 
@@ -353,7 +353,7 @@ class GrepTool(BuiltinTool):
         "ignore_case": {"type": "boolean"},
         "context": {"type": "integer", "description": "Lines around each match"},
         "mode": {"type": "string", "enum": ["content", "files", "count"], "description": "Default content"},
-        "limit": {"type": "integer", "description": f"Default {LIMIT}"},
+        "limit": {"type": "integer", "description": f"Default {DEFAULT_MATCHES}"},
     }
     hidden: ClassVar[Properties] = {"hidden": {"type": "boolean"}}
     aliases: ClassVar[Aliases] = {
@@ -367,7 +367,7 @@ class GrepTool(BuiltinTool):
         "limit": ("head_limit", "max_results", "max_count", "-m"),
         "hidden": ("include_hidden", "dot"),
     }
-    words: ClassVar[Mapping[str, Mapping[str, str]]] = {"mode": _MODES}
+    words: ClassVar[Mapping[str, Mapping[str, str]]] = {"mode": _OUTPUT_MODES}
     ignored = frozenset({"-n", "-H", "-r", "line_number", "line_numbers", "explanation", "description"})
 
     @staticmethod
@@ -375,42 +375,42 @@ class GrepTool(BuiltinTool):
         """Accept a type of files as a glob, and switches that say the opposite of ours."""
         kind = arguments.pop("type", None)
         if isinstance(kind, str) and kind and "glob" not in arguments:
-            arguments["glob"] = f"*.{_ENDINGS.get(kind, kind)}"
+            arguments["glob"] = f"*.{_FILE_ENDINGS.get(kind, kind)}"
         for switch, opposite in (("case_sensitive", "ignore_case"), ("is_regex", "literal"), ("isRegexp", "literal")):
             if arguments.pop(switch, None) is False:
                 arguments.setdefault(opposite, True)
         return arguments
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        query = _query(given)
-        mode = given.choice("mode", allowed=_MODES, default="content")
-        limit = min(given.whole("limit", least=1) or LIMIT, MAX_LIMIT)
-        start = start_of(given.optional_text("path"), context)
-        found = await count_matches(query, start, context)
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        query = _query(arguments)
+        mode = arguments.choice("mode", allowed=_OUTPUT_MODES, default="content")
+        limit = min(arguments.whole_number("limit", least=1) or DEFAULT_MATCHES, MAX_MATCHES)
+        start = start_of(arguments.optional_text("path"), context)
+        counts = await count_matches(query, start, context)
         effect = ToolEffect(reads=(str(start.confined.path),))
         left_out = ""
-        if found.withheld:
-            left_out = f"\n[{found.withheld} more not shown: a rule keeps their content from you]"
-        if not found.files:
+        if counts.withheld:
+            left_out = f"\n[{counts.withheld} more not shown: a rule keeps their content from you]"
+        if not counts.files:
             return ok(_nothing(query, start) + left_out, effect)
         if mode == "files":
-            return ok(_listing(list(map(start.show, found.files)), limit, found) + left_out, effect)
+            return ok(_listing(list(map(start.show, counts.files)), limit, counts) + left_out, effect)
         if mode == "count":
-            lines = [f"{start.show(path)}:{found.files[path]}" for path in found.files]
-            return ok(f"{_listing(lines, limit, found)}\n[{found.total:,} matching lines]{left_out}", effect)
-        lines, matches = await matching_lines(query, start, context, found, limit)
-        return ok(_content(lines, matches, found) + left_out, effect)
+            lines = [f"{start.show(path)}:{counts.files[path]}" for path in counts.files]
+            return ok(f"{_listing(lines, limit, counts)}\n[{counts.total:,} matching lines]{left_out}", effect)
+        lines, matches = await matching_lines(query, start, context, counts, limit)
+        return ok(_content(lines, matches, counts) + left_out, effect)
 
 
-def _query(given: Arguments) -> GrepQuery:
-    glob_text = given.optional_text("glob")
+def _query(arguments: Arguments) -> GrepQuery:
+    glob_text = arguments.optional_text("glob")
     glob = compile_glob(glob_text) if glob_text else None
     return GrepQuery(
-        pattern=given.text("pattern"),
-        literal=given.flag("literal"),
-        ignore_case=given.flag("ignore_case"),
-        hidden=given.flag("hidden") or (glob is not None and glob.hidden),
-        context=min(given.whole("context") or 0, 50),
+        pattern=arguments.text("pattern"),
+        literal=arguments.flag("literal"),
+        ignore_case=arguments.flag("ignore_case"),
+        hidden=arguments.flag("hidden") or (glob is not None and glob.hidden),
+        context=min(arguments.whole_number("context") or 0, 50),
         glob=glob,
     )
 
@@ -419,25 +419,25 @@ def _nothing(query: GrepQuery, start: Start) -> str:
     return f"No match for {query.pattern!r} in {start.name}. {skipped_files(query.hidden)} not searched."
 
 
-def _listing(lines: list[str], limit: int, found: Counts) -> str:
+def _listing(lines: list[str], limit: int, counts: Counts) -> str:
     if len(lines) <= limit:
         return "\n".join(lines)
-    return "\n".join([*lines[:limit], f"[{limit} of {len(found.files):,} files; {_NARROW}]"])
+    return "\n".join([*lines[:limit], f"[{limit} of {len(counts.files):,} files; {_NARROW_ADVICE}]"])
 
 
-_NARROW = "narrow with path, glob or pattern, or raise limit"
+_NARROW_ADVICE = "narrow with path, glob or pattern, or raise limit"
 
 
-def _content(lines: list[str], matches: int, found: Counts) -> str:
-    kept: list[str] = []
+def _content(lines: list[str], matches: int, counts: Counts) -> str:
+    fitting: list[str] = []
     room = MAX_SHOWN_CHARACTERS
     for line in lines:
         room -= len(line) + 1
         if room < 0:
             break
-        kept.append(line)
-    if matches >= found.total and len(kept) == len(lines):
-        return "\n".join(kept)
-    seen = f"first {len(kept):,} lines" if len(kept) < len(lines) else f"first {matches:,}"
-    total = f"{found.total:,} matching lines in {len(found.files):,} files"
-    return "\n".join([*kept, f"[{seen} of {total}; {_NARROW}]"])
+        fitting.append(line)
+    if matches >= counts.total and len(fitting) == len(lines):
+        return "\n".join(fitting)
+    seen = f"first {len(fitting):,} lines" if len(fitting) < len(lines) else f"first {matches:,}"
+    total = f"{counts.total:,} matching lines in {len(counts.files):,} files"
+    return "\n".join([*fitting, f"[{seen} of {total}; {_NARROW_ADVICE}]"])

@@ -27,7 +27,7 @@ from retinue.core.tool import Tool, ToolContext, ToolOutput, failed
 from retinue.tools.base import PATH_NAMES, ToolError
 from retinue.tools.safe_dir import BY_DESCRIPTOR, OPEN_FILE, OPEN_FOLDER, open_inner
 
-_NAMES = ("path", *PATH_NAMES)
+_PATH_PARAMETERS = ("path", *PATH_NAMES)
 After = Callable[[Path], str]
 """What to tell a model about a file it has just written."""
 Beyond = Callable[[str], Path | None]
@@ -83,7 +83,7 @@ class Reaching:
         return None
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        target = self.target(arguments, context.root, _house(context))
+        target = self.target(arguments, context.root, _home(context))
         if target is None:
             if self.only:
                 return failed(f"{self.spec.name} is for {self.only} only: {', '.join(map(str, self._folders))}")
@@ -103,7 +103,7 @@ class ReachingWriter(Reaching):
     """One whose inner tool can say beforehand what it would change."""
 
     async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
-        target = self.target(arguments, context.root, _house(context))
+        target = self.target(arguments, context.root, _home(context))
         if target is not None:
             arguments, context = _aimed(arguments, context, target)
         preview = getattr(self.inner, "preview", None)
@@ -119,7 +119,7 @@ def label(tool: Tool) -> str:
 
 
 def _path(arguments: Mapping[str, Any]) -> str | None:
-    text = next((arguments[name] for name in _NAMES if arguments.get(name) is not None), None)
+    text = next((arguments[name] for name in _PATH_PARAMETERS if arguments.get(name) is not None), None)
     return text if isinstance(text, str) and text and _is_name(text) else None
 
 
@@ -137,7 +137,7 @@ def _aimed(
 ) -> tuple[dict[str, Any], ToolContext]:
     """Return a call as one of a path in a folder, which it is confined to."""
     folder, path = target
-    others = {name: value for name, value in arguments.items() if name not in _NAMES}
+    others = {name: value for name, value in arguments.items() if name not in _PATH_PARAMETERS}
     return {**others, "path": str(path)}, replace(context, roots=(folder,))
 
 
@@ -148,7 +148,7 @@ def _inside(path: str, folders: Iterable[Path]) -> tuple[Path, Path] | None:
     return None
 
 
-def _house(context: ToolContext) -> str:
+def _home(context: ToolContext) -> str:
     return context.environment.get("HOME") or str(Path.home())
 
 
@@ -232,11 +232,11 @@ def _printable(letter: str) -> str:
 def _below(path: str, root: Path) -> str | None:
     """Return what follows `root` in `path`: nothing for itself, None for a path outside. Both hold no links."""
     # By text: asking Path objects took most of the time of a small read.
-    whole, start = _folded(path), _folded(str(root))
-    if whole == start:
+    folded, start = _folded(path), _folded(str(root))
+    if folded == start:
         return ""
     start = start.rstrip(os.sep) + os.sep
-    return path[len(start) :] if whole.startswith(start) else None
+    return path[len(start) :] if folded.startswith(start) else None
 
 
 def _resolve(text: str, context: ToolContext) -> str:
@@ -259,8 +259,8 @@ def _is_plain(path: str, root: Path) -> bool:
         return False
     start = f"{root}{os.sep}"
     try:
-        for part in below.split("/"):
-            start += part
+        for name in below.split("/"):
+            start += name
             if stat.S_ISLNK(os.lstat(start).st_mode):
                 return False
             start += "/"
@@ -278,9 +278,9 @@ def _straight_below(path: str, root: Path) -> str | None:
     return below if _DETOURS.isdisjoint(below.split("/")) else None
 
 
-_PASSAGE = OPEN_FOLDER | getattr(os, "O_PATH", 0)
+_OPEN_PASSAGE = OPEN_FOLDER | getattr(os, "O_PATH", 0)
 
-_KINDS = (
+_IRREGULAR_FILE_KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISCHR, "a device"),
@@ -325,10 +325,10 @@ def spot(confined: Confined, *, create: bool = False) -> FolderEntry:
 
 
 def _walk(confined: Confined, parts: tuple[str, ...], create: bool) -> int:
-    folder = os.open(confined.root, _PASSAGE)
-    for part in parts:
+    folder = os.open(confined.root, _OPEN_PASSAGE)
+    for name in parts:
         try:
-            inner = open_inner(folder, part, _PASSAGE, make=0o777 if create else None)
+            inner = open_inner(folder, name, _OPEN_PASSAGE, make=0o777 if create else None)
         finally:
             os.close(folder)
         folder = inner
@@ -347,8 +347,8 @@ def read_little(confined: Confined, most: int) -> bytes | None:
         descriptor, size = _open_regular(where, confined)
     try:
         data = os.read(descriptor, most)
-        whole = len(data) < most and (len(data) == size or not os.read(descriptor, 1))
-        return data if whole else None
+        complete = len(data) < most and (len(data) == size or not os.read(descriptor, 1))
+        return data if complete else None
     finally:
         os.close(descriptor)
 
@@ -374,7 +374,7 @@ def refuse_irregular(status: os.stat_result, confined: Confined) -> None:
         return
     if stat.S_ISDIR(status.st_mode):
         raise ToolError(f"{confined.shown} is a folder. List it with ls, or name a file in it.")
-    kind = next((label for test, label in _KINDS if test(status.st_mode)), "not a regular file")
+    kind = next((label for test, label in _IRREGULAR_FILE_KINDS if test(status.st_mode)), "not a regular file")
     raise ToolError(f"{confined.shown} is {kind}, not a regular file. It cannot be read or written with this tool.")
 
 

@@ -160,11 +160,11 @@ def describe(pid: int) -> str:
 
 def kill_marked(mark: str) -> None:
     """Kill a command whose process id was never learned, by its `mark`. On Linux."""
-    wanted = mark.encode()
+    variable = mark.encode()
     if sys.platform != "linux":
         return
     for _ in range(_MAX_KILLS):
-        marked = tuple(pid for pid in _all_pids() if wanted in _environment(pid) and _stat(pid) is not None)
+        marked = tuple(pid for pid in _all_pids() if variable in _environment(pid) and _stat(pid) is not None)
         if not marked:
             return
         ProcessTree._send(marked, signal.SIGKILL)
@@ -178,8 +178,8 @@ def processes_by_run() -> dict[int, frozenset[str]]:
     start = f"{MARK}=".encode()
     runs_of: dict[int, frozenset[str]] = {}
     for pid in _all_pids():
-        variables = [each for each in _environment(pid).split(b"\0") if each.startswith(start)]
-        marks = ",".join(each.removeprefix(start).decode("utf-8", "replace") for each in variables)
+        variables = [variable for variable in _environment(pid).split(b"\0") if variable.startswith(start)]
+        marks = ",".join(variable.removeprefix(start).decode("utf-8", "replace") for variable in variables)
         runs = frozenset(mark.rpartition(".")[0] for mark in marks.split(",")) - {""}
         if runs and _stat(pid) is not None:
             runs_of[pid] = runs
@@ -216,10 +216,10 @@ def _ps() -> list[ProcessEntry]:
     ]
 
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 
 
-async def in_thread(work: Callable[[], T], stop: Event | None = None) -> T:
+async def in_thread(work: Callable[[], Result], stop: Event | None = None) -> Result:
     """Run `work` in a thread. A cancelled caller still waits for it to end, so that what it
     does to files is whole before anyone goes on; work that may be long watches `stop`."""
     task = asyncio.ensure_future(asyncio.to_thread(work))
@@ -326,7 +326,7 @@ async def run_program(
         raise
 
 
-async def _started(starting: asyncio.Future[T], mark: str) -> T:
+async def _started(starting: asyncio.Future[Result], mark: str) -> Result:
     """Wait for the start of the program that `mark` names."""
     try:
         await asyncio.wait({starting})
@@ -346,17 +346,17 @@ async def _clear(tree: ProcessTree, watcher: _Watcher, alone: bool) -> tuple[str
     if alone:
         await asyncio.wait({watcher.drained}, timeout=DRAIN_SECONDS)
         return ()
-    left = tree.members()
-    if not left and watcher.drained.done():
+    survivors = tree.members()
+    if not survivors and watcher.drained.done():
         return ()
-    if left:
+    if survivors:
         # A program that ends right after its parent, such as `tee` in a pipe, is not one that was left behind.
         await asyncio.sleep(DRAIN_SECONDS)
     else:
         await asyncio.wait({watcher.drained}, timeout=DRAIN_SECONDS)
-    left = tree.members()
-    names = tuple(dict.fromkeys(map(describe, left)))
-    if left:
+    survivors = tree.members()
+    names = tuple(dict.fromkeys(map(describe, survivors)))
+    if survivors:
         await tree.end(GRACE_SECONDS)
     return names
 

@@ -85,13 +85,13 @@ def window_of(data: bytes, first: int, limit: int) -> LineWindow:
     lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()
-    found = LineWindow(first, total=len(lines), digest=hashlib.sha256(data).hexdigest())
+    page = LineWindow(first, total=len(lines), digest=hashlib.sha256(data).hexdigest())
     for line in lines[first - 1 : first - 1 + limit]:
-        found.add(line, len(line))
-        if found.full:
+        page.add(line, len(line))
+        if page.full:
             break
-    found.full = found.full or len(lines) > first - 1 + limit
-    return found
+    page.full = page.full or len(lines) > first - 1 + limit
+    return page
 
 
 def window(
@@ -100,27 +100,27 @@ def window(
     """Return the window of a file that is read piece by piece. With `to_end` the rest of the file is read too, for the
     count and the hash; otherwise reading ends with the window."""
     builder = _Builder(LineWindow(first), limit)
-    found = builder.found
+    page = builder.page
     hasher = hashlib.sha256()
     for chunk in chunks:
         if stopped():
-            return found
+            return page
         if to_end:
             hasher.update(chunk)
         builder.feed(chunk)
-        if found.full and not to_end:
-            return found
-    found.total = builder.finish()
+        if page.full and not to_end:
+            return page
+    page.total = builder.finish()
     if to_end:
-        found.digest = hasher.hexdigest()
-    return found
+        page.digest = hasher.hexdigest()
+    return page
 
 
 class _Builder:
     """Counts newlines in bulk outside the window and cuts lines only inside it."""
 
-    def __init__(self, found: LineWindow, limit: int) -> None:
-        self.found = found
+    def __init__(self, page: LineWindow, limit: int) -> None:
+        self.page = page
         self.limit = limit
         # Number, beginning and length of the line being read: only its beginning is kept, because it may be huge.
         self.number = 1
@@ -130,7 +130,7 @@ class _Builder:
     def feed(self, chunk: bytes) -> None:
         position = 0
         while position < len(chunk):
-            if self.found.full or self.number < self.found.first:
+            if self.page.full or self.number < self.page.first:
                 position = self._pass_over(chunk, position)
                 continue
             end = chunk.find(b"\n", position)
@@ -144,8 +144,8 @@ class _Builder:
 
     def _pass_over(self, chunk: bytes, position: int) -> int:
         newlines = chunk.count(b"\n", position)
-        missing = self.found.first - self.number
-        if self.found.full or newlines < missing:
+        missing = self.page.first - self.number
+        if self.page.full or newlines < missing:
             self.number += newlines
             last = chunk.rfind(b"\n", position)
             self.length += len(chunk) - position
@@ -154,15 +154,15 @@ class _Builder:
             return len(chunk)
         for _ in range(missing):
             position = chunk.index(b"\n", position) + 1
-        self.number = self.found.first
+        self.number = self.page.first
         self.length = 0
         return position
 
     def _close_line(self) -> None:
-        if len(self.found.lines) >= self.limit:
-            self.found.full = True
+        if len(self.page.lines) >= self.limit:
+            self.page.full = True
         else:
-            self.found.add(bytes(self.part), self.length)
+            self.page.add(bytes(self.part), self.length)
         self.number += 1
         self.part.clear()
         self.length = 0
@@ -170,7 +170,7 @@ class _Builder:
     def finish(self) -> int:
         """Return the number of lines; a last line without newline counts."""
         if self.length:
-            if self.number >= self.found.first and not self.found.full:
+            if self.number >= self.page.first and not self.page.full:
                 self._close_line()
             else:
                 self.number += 1
@@ -185,14 +185,14 @@ def _whole_characters(line: bytes) -> bytes:
     return line[:end]
 
 
-IMAGE_BYTES = 3_750_000
+MAX_IMAGE_BYTES = 3_750_000
 """What fits the 5 MB of base64 that providers take."""
-DOCUMENT_BYTES = 4_500_000
+MAX_DOCUMENT_BYTES = 4_500_000
 """A PDF goes along with every request of the run, and all providers take this much: larger ones are read as text."""
 _PDF = b"%PDF-"
 
-_CHUNK = 1 << 20
-_LITTLE = 1 << 16
+_CHUNK_BYTES = 1 << 20
+_MAX_SMALL_FILE_BYTES = 1 << 16
 """A small file: it is read at once."""
 
 
@@ -221,15 +221,15 @@ class ReadTool(BuiltinTool):
             arguments.setdefault("end_line", span[1])
         return arguments
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        path = given.text("path")
-        first = given.whole("offset") or 1
-        last = given.whole("end_line")
-        limit = given.whole("limit", least=1) or (MAX_LINES if last is None else max(last - first + 1, 1))
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        path = arguments.text("path")
+        first = arguments.whole_number("offset") or 1
+        last = arguments.whole_number("end_line")
+        limit = arguments.whole_number("limit", least=1) or (MAX_LINES if last is None else max(last - first + 1, 1))
         limit = min(limit, MAX_LINES)
-        little = _little(path, context)
-        if little is not None:
-            confined, data = little
+        small_file = _read_small_file(path, context)
+        if small_file is not None:
+            confined, data = small_file
             output = _content(confined, data, BytesIO(), len(data), first, limit, context)
         else:
             confined, stop = confine(path, context), Event()
@@ -237,14 +237,14 @@ class ReadTool(BuiltinTool):
         return output or await _read_converted(confined, path, call_id, first, limit, context)
 
 
-def _little(text: str, context: ToolContext) -> tuple[Confined, bytes] | None:
+def _read_small_file(text: str, context: ToolContext) -> tuple[Confined, bytes] | None:
     """Return the whole of a small file whose path has no detours; None for anything else, which is
     then looked at closely. Handing such a file to a thread would take longer than reading it."""
     confined = as_written(text, context)
     if confined is None:
         return None
     try:
-        data = read_little(confined, _LITTLE)
+        data = read_little(confined, _MAX_SMALL_FILE_BYTES)
     except (OSError, ValueError, ToolError):
         return None
     return None if data is None else (confined, data)
@@ -264,13 +264,13 @@ def _read(
         raise ToolError(f"{confined.shown} does not exist.{_similar(confined)}") from None
     with os.fdopen(descriptor, "rb") as file:
         size = os.fstat(descriptor).st_size
-        return _content(confined, file.read(_CHUNK), file, size, first, limit, context, stopped)
+        return _content(confined, file.read(_CHUNK_BYTES), file, size, first, limit, context, stopped)
 
 
 def _content(
     confined: Confined,
     start: bytes,
-    rest: BinaryIO,
+    remainder: BinaryIO,
     size: int,
     first: int,
     limit: int,
@@ -282,9 +282,9 @@ def _content(
     effect = ToolEffect(reads=(confined.real,))
     media_type = image_type(start)
     if media_type is not None:
-        return _image(confined, start + rest.read(IMAGE_BYTES), media_type, size, context, effect)
-    if start.startswith(_PDF) and context.takes_documents() and size <= DOCUMENT_BYTES:
-        return _document(confined, start + rest.read(DOCUMENT_BYTES), context, effect)
+        return _image(confined, start + remainder.read(MAX_IMAGE_BYTES), media_type, size, context, effect)
+    if start.startswith(_PDF) and context.takes_documents() and size <= MAX_DOCUMENT_BYTES:
+        return _document(confined, start + remainder.read(MAX_DOCUMENT_BYTES), context, effect)
     # A model that cannot read PDFs gets their text, where a converter is installed.
     if start.startswith(_PDF) and context.convert is not None:
         return None
@@ -295,16 +295,16 @@ def _content(
         )
     codec = wide_encoding(start)
     if codec is not None:
-        found = _wide_window(confined, start + rest.read(MAX_HASHED_BYTES), first, limit)
-    elif len(start) < _CHUNK:
-        found = window_of(start, first, limit)
+        page = _wide_window(confined, start + remainder.read(MAX_HASHED_BYTES), first, limit)
+    elif len(start) < _CHUNK_BYTES:
+        page = window_of(start, first, limit)
     else:
-        chunks = chain([start], iter(lambda: rest.read(_CHUNK), b""))
-        found = window(chunks, first, limit, to_end=size <= MAX_HASHED_BYTES, stopped=stopped)
+        chunks = chain([start], iter(lambda: remainder.read(_CHUNK_BYTES), b""))
+        page = window(chunks, first, limit, to_end=size <= MAX_HASHED_BYTES, stopped=stopped)
     # Only a file that was read to its end may be rewritten without reading it again.
-    if found.digest is not None:
-        context.seen[confined.real] = found.digest
-    return ok(_render(confined, found, codec), effect)
+    if page.digest is not None:
+        context.seen[confined.real] = page.digest
+    return ok(_render(confined, page, codec), effect)
 
 
 def _wide_window(confined: Confined, data: bytes, first: int, limit: int) -> LineWindow:
@@ -315,16 +315,16 @@ def _wide_window(confined: Confined, data: bytes, first: int, limit: int) -> Lin
         raise ToolError(
             f"{confined.shown} starts like UTF-16 or UTF-32 text but is not valid. Treat it as binary data."
         )
-    found = window_of(forms[0].decode(data).encode("utf-8", "replace"), first, limit)
-    found.digest = content_hash(data)
-    return found
+    page = window_of(forms[0].decode(data).encode("utf-8", "replace"), first, limit)
+    page.digest = content_hash(data)
+    return page
 
 
 def _image(
     confined: Confined, data: bytes, media_type: str, size: int, context: ToolContext, effect: ToolEffect
 ) -> ToolOutput:
-    if len(data) > IMAGE_BYTES:
-        most = format_bytes(IMAGE_BYTES)
+    if len(data) > MAX_IMAGE_BYTES:
+        most = format_bytes(MAX_IMAGE_BYTES)
         raise ToolError(
             f"{confined.shown} is an image of {format_bytes(size)}; at most {most} can be shown. Make it smaller."
         )
@@ -350,21 +350,21 @@ async def _read_converted(
     text = await context.convert(call_id, path, context)
     if not text.strip():
         raise ToolError(f"{confined.shown} is a PDF without text, such as a scan. Use a model that reads PDFs itself.")
-    found = window_of(text.encode("utf-8", "replace"), first, limit)
+    page = window_of(text.encode("utf-8", "replace"), first, limit)
     return ok(
-        f"{_render(confined, found, None)}\n[text of a PDF, without its images]", ToolEffect(reads=(confined.real,))
+        f"{_render(confined, page, None)}\n[text of a PDF, without its images]", ToolEffect(reads=(confined.real,))
     )
 
 
-def _render(confined: Confined, found: LineWindow, codec: str | None) -> str:
-    if not found.lines:
-        if found.total == 0 and found.first == 1:
+def _render(confined: Confined, page: LineWindow, codec: str | None) -> str:
+    if not page.lines:
+        if page.total == 0 and page.first == 1:
             return "(empty file)"
-        raise ToolError(f"{confined.shown} has {found.total} lines; offset {found.first} is past its end.")
+        raise ToolError(f"{confined.shown} has {page.total} lines; offset {page.first} is past its end.")
     notes: list[str] = []
     if codec:
         notes.append(f"[{codec} text]")
-    data = b"\n".join(found.lines)
+    data = b"\n".join(page.lines)
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -374,12 +374,12 @@ def _render(confined: Confined, found: LineWindow, codec: str | None) -> str:
         text = text.replace("\r\n", "\n").removesuffix("\r")
         notes.append("[CRLF line ends, which edit keeps]")
     lines = text.removeprefix("\ufeff").replace("\0", "\ufffd").split("\n")
-    for index, length in found.cut.items():
+    for index, length in page.cut.items():
         lines[index] += f" [... cut: the line has {length:,} bytes]"
-    if found.full:
-        more = "more lines follow" if found.total is None else f"{found.total - found.next + 1:,} more lines"
-        notes.append(f"[{more}; continue with offset={found.next}]")
-    numbered = [f"{number}\t{line}" for number, line in enumerate(lines, found.first)]
+    if page.full:
+        following = "more lines follow" if page.total is None else f"{page.total - page.next + 1:,} more lines"
+        notes.append(f"[{following}; continue with offset={page.next}]")
+    numbered = [f"{number}\t{line}" for number, line in enumerate(lines, page.first)]
     return "\n".join([*numbered, *notes])
 
 

@@ -24,7 +24,7 @@ from retinue.core.programs import lock_file
 BY_DESCRIPTOR = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 MAX_FILE_BYTES = 8 * 2**20
 MAX_FILES = 10_000
-MAX_DEPTH = 16
+MAX_FOLDER_DEPTH = 16
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _ALWAYS = _NOFOLLOW | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -185,8 +185,8 @@ def read(directory: SafeDir, *names: str, most: int = MAX_FILE_BYTES) -> bytes:
         data = os.read(descriptor, min(most, status.st_size + 1))
         if len(data) == status.st_size:
             return data
-        while len(data) < most and (more := os.read(descriptor, min(most - len(data), 1 << 20))):
-            data += more
+        while len(data) < most and (chunk := os.read(descriptor, min(most - len(data), 1 << 20))):
+            data += chunk
         return data
     finally:
         os.close(descriptor)
@@ -251,7 +251,7 @@ def files(directory: SafeDir) -> tuple[tuple[str, ...], ...]:
                     continue
                 if entry.is_file(follow_symlinks=False):
                     listed.append((*names, entry.name))
-                elif entry.is_dir(follow_symlinks=False) and len(names) < MAX_DEPTH:
+                elif entry.is_dir(follow_symlinks=False) and len(names) < MAX_FOLDER_DEPTH:
                     pending.append((*names, entry.name))
     return tuple(sorted(listed)[:MAX_FILES])
 

@@ -34,17 +34,17 @@ _MAX_ALTERNATIVES = 64
 class Glob(Struct, frozen=True):
     """Matches a path with `/` between its parts and none at either end."""
 
-    wanted: tuple[re.Pattern[str], ...]
-    unwanted: tuple[re.Pattern[str], ...]
+    included_patterns: tuple[re.Pattern[str], ...]
+    excluded_patterns: tuple[re.Pattern[str], ...]
     names: tuple[str, ...]
-    """Globs for the last component alone, implied by `wanted`; empty when it may be any."""
+    """Globs for the last component alone, implied by `included_patterns`; empty when it may be any."""
     hidden: bool
     """A component that starts with a dot is asked for."""
 
     def __call__(self, path: str) -> bool:
-        if self.wanted and not _matches_any(self.wanted, path):
+        if self.included_patterns and not _matches_any(self.included_patterns, path):
             return False
-        return not _matches_any(self.unwanted, path)
+        return not _matches_any(self.excluded_patterns, path)
 
 
 def _matches_any(patterns: tuple[re.Pattern[str], ...], path: str) -> bool:
@@ -53,23 +53,23 @@ def _matches_any(patterns: tuple[re.Pattern[str], ...], path: str) -> bool:
 
 def compile_glob(text: str) -> Glob:
     """One or several patterns, separated by commas. Raise ToolError for what is no pattern."""
-    wanted: list[str] = []
-    unwanted: list[str] = []
-    for part in _split(text, ","):
-        pattern = part.strip()
-        excluded = pattern.startswith("!")
+    included: list[str] = []
+    excluded: list[str] = []
+    for entry in _split(text, ","):
+        pattern = entry.strip()
+        is_exclusion = pattern.startswith("!")
         pattern = _tidy(pattern.removeprefix("!"))
-        if pattern and excluded:
-            unwanted += _unfold(pattern)
+        if pattern and is_exclusion:
+            excluded += _unfold(pattern)
         elif pattern:
-            wanted += _unfold(pattern)
-    if not wanted and not unwanted:
+            included += _unfold(pattern)
+    if not included and not excluded:
         raise ToolError(f"{text!r} is not a pattern. Send a glob such as *.py or src/**/test_*.")
-    names = dict.fromkeys(pattern.rpartition("/")[2] for pattern in wanted)
+    names = dict.fromkeys(pattern.rpartition("/")[2] for pattern in included)
     if "**" in names:
         names.clear()
-    hidden = any(f"/{pattern}".find("/.") >= 0 for pattern in wanted)
-    return Glob(tuple(map(_regex, wanted)), tuple(map(_regex, unwanted)), tuple(names), hidden)
+    hidden = any(f"/{pattern}".find("/.") >= 0 for pattern in included)
+    return Glob(tuple(map(_regex, included)), tuple(map(_regex, excluded)), tuple(names), hidden)
 
 
 def _tidy(pattern: str) -> str:
@@ -116,11 +116,11 @@ def _regex(pattern: str) -> re.Pattern[str]:
     if "/" not in pattern.rstrip("/"):
         parts = ["**", *parts]
     chunks: list[str] = [""]
-    for part in parts:
-        if part == "**":
+    for component in parts:
+        if component == "**":
             chunks.append("")
         else:
-            chunks[-1] += component_regex(part) + "/"
+            chunks[-1] += component_regex(component) + "/"
     first, middle, last = chunks[0], chunks[1:-1], chunks[-1]
     text = first + "".join(f"(?>(?:[^/]+/)*?{chunk})" for chunk in middle if chunk)
     if len(chunks) == 1:
@@ -159,12 +159,12 @@ class Start(Struct, frozen=True):
 
 def start_of(text: str | None, context: ToolContext) -> Start:
     confined = confine(text or ".", context)
-    found = _stat(confined)
-    if found is None:
+    status = _stat(confined)
+    if status is None:
         raise ToolError(f"{confined.shown} does not exist. Search from . or name an existing folder.")
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         return Start(confined, confined.path, "./", _prefix(confined.path, context))
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise ToolError(f"{confined.shown} is neither a file nor a folder, so it cannot be searched.")
     return Start(confined, confined.path.parent, f"./{confined.path.name}", _prefix(confined.path.parent, context))
 
@@ -183,13 +183,13 @@ class Unchanged:
     """Whether the folders of a search are as they were before it began. Exchanging a name for a
     link changes its folder, and the kernel notes when."""
 
-    _COARSE = 0.05
+    _CLOCK_LAG_SECONDS = 0.05
     """Seconds by which the time that a folder carries may lag behind the clock."""
 
     def __init__(self, start: Start) -> None:
         self._root = str(start.confined.root)
         # The clock of a file system may lag behind: a doubtful folder counts as changed.
-        self._since = time.time() - self._COARSE
+        self._since = time.time() - self._CLOCK_LAG_SECONDS
         self._known: dict[str, bool] = {}
         self._start = str(start.folder)
 
@@ -205,10 +205,10 @@ class Unchanged:
 
     def _is_old(self, folder: str) -> bool:
         try:
-            found = os.lstat(folder)
+            status = os.lstat(folder)
         except OSError:
             return False
-        return stat.S_ISDIR(found.st_mode) and found.st_ctime < self._since
+        return stat.S_ISDIR(status.st_mode) and status.st_ctime < self._since
 
 
 def exists_inside(path: str, start: Start) -> bool:

@@ -80,7 +80,7 @@ def _watch(server: int, lifeline: int, woken: int) -> int:
 
 
 def _reap(server: int) -> int | None:
-    found = None
+    exit_code = None
     with suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -88,8 +88,8 @@ def _reap(server: int) -> int | None:
                 break
             if pid == server:
                 code = os.waitstatus_to_exitcode(status)
-                found = code if code >= 0 else 128 - code
-    return found
+                exit_code = code if code >= 0 else 128 - code
+    return exit_code
 
 
 def _end(server: int) -> None:
@@ -135,10 +135,10 @@ def _descendants(server: int) -> set[int]:
                     parents[int(name)] = int(fields[1])
     ours = {os.getpid()}
     while True:
-        more = {pid for pid, parent in parents.items() if parent in ours} - ours
-        if not more:
+        descendants = {pid for pid, parent in parents.items() if parent in ours} - ours
+        if not descendants:
             return ours - {os.getpid()}
-        ours |= more
+        ours |= descendants
 
 
 def _send(pid: int, number: int) -> None:
@@ -152,8 +152,8 @@ def _prctl() -> Prctl:
         with suppress(ImportError, OSError, AttributeError):
             import ctypes
 
-            found: Prctl = ctypes.CDLL(None).prctl
-            return found
+            prctl: Prctl = ctypes.CDLL(None).prctl
+            return prctl
     return lambda option, value: None
 
 

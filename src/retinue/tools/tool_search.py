@@ -45,10 +45,10 @@ class Deferred:
         else:
             words = query.lower().split()
             matches = [tool for tool in self._tools.values() if words and _has_all(tool, words)]
-        kept = matches[:MAX_LOADED_AT_ONCE]
-        for tool in kept:
+        loaded = matches[:MAX_LOADED_AT_ONCE]
+        for tool in loaded:
             self._loaded.setdefault(tool.spec.name, tool)
-        return kept, len(matches) - len(kept)
+        return loaded, len(matches) - len(loaded)
 
     def keep(self, names: Container[str]) -> None:
         """Take away what is not among `names`."""
@@ -73,10 +73,10 @@ class Deferred:
 
 def loaded_names(text: str) -> tuple[str, ...]:
     """Return the tools that an answer of tool_search says it has loaded."""
-    head, _, rest = text.partition("\n")
+    head, _, listing = text.partition("\n")
     if not head.startswith("Loaded ") or not head.endswith("next turn:"):
         return ()
-    lines = (line for line in rest.splitlines() if line.startswith("- "))
+    lines = (line for line in listing.splitlines() if line.startswith("- "))
     return tuple(line[2:].partition(":")[0].strip() for line in lines)
 
 
@@ -123,13 +123,13 @@ class ToolSearchTool:
         query = str(arguments.get("query", ""))
         if not query.strip():
             return failed("tool_search needs a query: words of a tool's name or description, or select:NAME.")
-        tools, left = self._deferred.load(query)
+        tools, unloaded = self._deferred.load(query)
         if not tools:
             return ok(f'No deferred tools matched "{query}".')
         lines = [LOADED.format(len(tools))]
         lines += [f"- {tool.spec.name}: {_first_line(tool.spec.description)}" for tool in tools]
-        if left:
-            lines.append(f"{left} more match; narrow the query to load them.")
+        if unloaded:
+            lines.append(f"{unloaded} more match; narrow the query to load them.")
         return ok("\n".join(lines))
 
 

@@ -90,10 +90,10 @@ class ConvertContentTool(CodedTool):
         if (path is None) == (url is None):
             raise ConvertError("INVALID_INPUT", 'send "path" or "url", one of them.')
         limit = min(
-            arguments.whole("maxContentChars", "max_content_chars", least=1) or MAX_ANSWER_CHARACTERS,
+            arguments.whole_number("maxContentChars", "max_content_chars", least=1) or MAX_ANSWER_CHARACTERS,
             MAX_ANSWER_CHARACTERS,
         )
-        offset = arguments.whole("offset") or 0
+        offset = arguments.whole_number("offset") or 0
         seconds = min((arguments.number("timeoutMs", "timeout_ms") or MAX_SECONDS * 1000) / 1000, MAX_SECONDS)
         if seconds <= 0:
             raise ConvertError("INVALID_INPUT", '"timeoutMs" must be above 0.')

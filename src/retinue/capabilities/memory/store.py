@@ -32,9 +32,9 @@ from retinue.errors import StateError, UsageError
 from retinue.settings.load import project_folder
 from retinue.settings.places import home, pi_home, retinue_home
 from retinue.tools.safe_dir import (
-    MAX_DEPTH,
     MAX_FILE_BYTES,
     MAX_FILES,
+    MAX_FOLDER_DEPTH,
     ChangedError,
     SafeDir,
     files,
@@ -236,7 +236,7 @@ def _entries(archive: tarfile.TarFile) -> dict[str, bytes]:
 def _is_safe(name: str) -> bool:
     path = PurePosixPath(name)
     names = path.parts
-    if len(names) < 2 or names[0] != "memory" or len(names) > MAX_DEPTH or str(path) != name:
+    if len(names) < 2 or names[0] != "memory" or len(names) > MAX_FOLDER_DEPTH or str(path) != name:
         return False
     return all(name[0] != "." and name.isprintable() and not set(name) & set('\\:<>|?*"') for name in names)
 

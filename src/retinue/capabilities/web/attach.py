@@ -183,7 +183,7 @@ class FetchContentTool(WebTool):
         if not urls or len(urls) > MAX_URLS:
             asked = f"{len(urls)} were given" if urls else "none was given"
             raise WebError("INVALID_INPUT", f'fetch_content needs "url", or "urls" with at most {MAX_URLS}; {asked}.')
-        offset, limit = arguments.whole("offset") or 0, arguments.whole("limit", least=1)
+        offset, limit = arguments.whole_number("offset") or 0, arguments.whole_number("limit", least=1)
         web = self.web()
         context.progress(call_id, f"fetching {', '.join(urls)[:200]}")
         done = await web.pages(urls, context.reach)
@@ -244,7 +244,7 @@ def recall(arguments: Arguments, web: Web, context: ToolContext) -> ToolOutput:
     answer = store.get(identifier.strip())
     if answer is None:
         raise _not_found(f"There is no response '{identifier}' in this run.", store.ids())
-    offset, limit = arguments.whole("offset") or 0, arguments.whole("limit", least=1)
+    offset, limit = arguments.whole_number("offset") or 0, arguments.whole_number("limit", least=1)
     queries = _queries(arguments, answer)
     results = _results(arguments, queries)
     # A search result has the text of its page only if the search used `includeContent`.
@@ -259,7 +259,7 @@ def recall(arguments: Arguments, web: Web, context: ToolContext) -> ToolOutput:
 
 
 def _queries(arguments: Arguments, answer: StoredAnswer) -> tuple[StoredQuery, ...]:
-    query, index = arguments.optional_text("query"), arguments.whole("queryIndex", "query_index")
+    query, index = arguments.optional_text("query"), arguments.whole_number("queryIndex", "query_index")
     queries = [stored.query for stored in answer.queries]
     if query is not None:
         chosen = tuple(stored for stored in answer.queries if stored.query.strip().lower() == query.strip().lower())
@@ -275,7 +275,7 @@ def _queries(arguments: Arguments, answer: StoredAnswer) -> tuple[StoredQuery, .
 
 def _results(arguments: Arguments, queries: tuple[StoredQuery, ...]) -> list[Result] | None:
     """Return the requested results; None for all."""
-    url, index = arguments.optional_text("url"), arguments.whole("urlIndex", "url_index")
+    url, index = arguments.optional_text("url"), arguments.whole_number("urlIndex", "url_index")
     results = results_of(queries)
     urls = [result.url for result in results]
     if url is not None:

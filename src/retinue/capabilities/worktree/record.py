@@ -184,7 +184,7 @@ def save_commits(record: WorktreeRecord, git: Git, main: Git, head: str) -> tupl
     if not unsaved:
         return record, notes
     options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--upload-pack=git-upload-pack", "--stdin")
-    main.having(GIT_ALLOW_PROTOCOL="file")("fetch", *options, str(record.git), given=_one_a_line(unsaved))
+    main.having(GIT_ALLOW_PROTOCOL="file")("fetch", *options, str(record.git), stdin=_one_a_line(unsaved))
     _copy_large_files(record)
     _unlock_names(record)
     if head in commits:
@@ -207,7 +207,7 @@ def save_commits(record: WorktreeRecord, git: Git, main: Git, head: str) -> tupl
     if hidden:
         notes.append(f"{hidden} abandoned commits are kept under refs/retinue/{record.run}/")
     refs = ("--branches", "--tags", "--remotes", "--glob=refs/retinue/*")
-    unreachable = main("rev-list", "--max-count=1", "--stdin", "--not", *refs, given=_one_a_line(unsaved))
+    unreachable = main("rev-list", "--max-count=1", "--stdin", "--not", *refs, stdin=_one_a_line(unsaved))
     if unreachable.strip():
         raise GitError(("rev-list",), f"commit {unreachable.decode().strip()} would not be reachable")
     return record, notes
@@ -222,16 +222,16 @@ def made_commits(record: WorktreeRecord, git: Git) -> dict[str, list[str]]:
         if _LOOSE_OBJECT.fullmatch(file.name):
             names.append(f"{file.parent.name}{file.name}")
     for pack in own.glob("pack/*.idx"):
-        for entry in git("show-index", given=pack.read_bytes()).splitlines():
+        for entry in git("show-index", stdin=pack.read_bytes()).splitlines():
             names.append(entry.split()[1].decode())
     if not names:
         return {}
     check = "--batch-check=%(objecttype) %(objectname)"
-    lines = git("cat-file", check, given=_one_a_line(names)).decode().splitlines()
+    lines = git("cat-file", check, stdin=_one_a_line(names)).decode().splitlines()
     commits = {line.split()[1] for line in lines if line.startswith("commit ")} - {record.base}
     if not commits:
         return {}
-    listed = git("rev-list", "--no-walk=unsorted", "--parents", "--stdin", given=_one_a_line(sorted(commits)))
+    listed = git("rev-list", "--no-walk=unsorted", "--parents", "--stdin", stdin=_one_a_line(sorted(commits)))
     parents = {}
     for line in listed.decode().splitlines():
         commit, *parents[commit] = line.split()

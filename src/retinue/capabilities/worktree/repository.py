@@ -236,20 +236,20 @@ def tree_of(git: Git, index: Path, left_out: Collection[str] = ()) -> str:
         if name[-1] != "/" and name not in left_out and name not in gone:
             present[name] = None
     if gone:
-        git("update-index", "-z", "--force-remove", "--stdin", given=join_paths(gone))
+        git("update-index", "-z", "--force-remove", "--stdin", stdin=join_paths(gone))
     if present:
         options = ("--add", "--remove", "--replace", "--ignore-skip-worktree-entries")
-        git("update-index", "-z", *options, "--stdin", given=join_paths(present))
+        git("update-index", "-z", *options, "--stdin", stdin=join_paths(present))
     return git.text("write-tree")
 
 
 def commit_tree(git: Git, tree: str, parent: str, message: str) -> str:
     command, text = ("commit-tree", tree, "-p", parent), message.encode("utf-8", "replace")
     try:
-        return git("-c", "user.useConfigOnly=true", *command, given=text).decode().strip()
+        return git("-c", "user.useConfigOnly=true", *command, stdin=text).decode().strip()
     except GitError:
         # Git does not know who the user is.
-        return git.having(**identity(git))(*command, given=text).decode().strip()
+        return git.having(**identity(git))(*command, stdin=text).decode().strip()
 
 
 @contextlib.contextmanager

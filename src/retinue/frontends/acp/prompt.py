@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct, field
 
-from retinue.app.project_files import IMAGE_BYTES
+from retinue.app.project_files import MAX_IMAGE_BYTES
 from retinue.core.messages import Image
 from retinue.core.outcome import Outcome
 from retinue.core.person_prompt import IMAGE_NOTE, PromptBlock
@@ -90,7 +90,7 @@ def _attach_image(data: str, media_type: str, prompt: EditorPrompt, outputs: Pat
     image = _decode(data)
     path = _save(image, ending, outputs)
     # An image that is too large for models remains a file; `read` explains the options.
-    if len(image) > IMAGE_BYTES:
+    if len(image) > MAX_IMAGE_BYTES:
         prompt.blocks.append(PromptBlock("attached_image", str(path), "Look at it with read before you answer."))
         return
     prompt.blocks.append(PromptBlock("attached_image", str(path), IMAGE_NOTE))

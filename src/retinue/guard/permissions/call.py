@@ -309,9 +309,9 @@ class JudgedCall:
         """For a tool that is no shell: the texts that may be commands, and whether they certainly are. A program and
         its arguments may be texts of their own."""
         sure = tuple(texts_under(self.arguments, COMMAND_FIELDS))
-        others = [each.text for each in self.texts if each.text not in sure]
-        named = [*sure, *(" ".join((each, *others)) for each in sure)] if others else list(sure)
-        joined = " ".join(each.text for each in self.texts)
+        others = [argument.text for argument in self.texts if argument.text not in sure]
+        named = [*sure, *(" ".join((command, *others)) for command in sure)] if others else list(sure)
+        joined = " ".join(argument.text for argument in self.texts)
         return (*((text, True) for text in named), *((text, False) for text in dict.fromkeys([*others, joined])))
 
     @property

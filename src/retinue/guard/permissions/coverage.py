@@ -95,7 +95,7 @@ def _found_and_deleted(step: Step, folders: RunFolders, bases: tuple[str, ...]) 
     """Judge what find deletes: a test that chooses makes it an ordinary deletion, but not at the root."""
     words = step.words[1:]
     pairs = tuple(pairwise((*words, "")))
-    if "-delete" not in words and not any(word in _STARTING and _deletes(program) for word, program in pairs):
+    if "-delete" not in words and not any(word in _EXEC_ACTIONS and _deletes(program) for word, program in pairs):
         return None
     starts = tuple(takewhile(lambda word: not word.startswith(("-", "(", "!")), words)) or (".",)
     chosen = any(word in _CHOOSING and value != "*" for word, value in pairs)
@@ -103,7 +103,7 @@ def _found_and_deleted(step: Step, folders: RunFolders, bases: tuple[str, ...]) 
     return _deletion("find", ("-r",), starts, folders, bases, workspace=not chosen or negated)
 
 
-_STARTING = ("-exec", "-execdir", "-ok", "-okdir")
+_EXEC_ACTIONS = ("-exec", "-execdir", "-ok", "-okdir")
 _CHOOSING = tuple("-name -iname -path -ipath -regex -newer -mtime -mmin -size -empty".split())
 
 

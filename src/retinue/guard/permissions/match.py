@@ -48,7 +48,7 @@ _MAX_FOLDER_ENTRIES = 2_000
 _WILD = re.compile(r"\*\*|[*?]|\[[^]]*\]|\{[^}]*\}")
 _LOCATED = re.compile(r"[./~]")
 _MAX_STARTING_WORDS = 16
-_WORDS = re.compile(r"[\w.-]+")
+_WORD_PATTERN = re.compile(r"[\w.-]+")
 _UNQUOTED = re.compile(r"[\\'\"]")
 _SEARCHES = ("find", "gfind", "fd", "fdfind")
 
@@ -201,19 +201,19 @@ def _names(pattern: str, word: str) -> bool:
     if " " in word and not set("$`|;&<>").isdisjoint(word):
         return True
     # The program may hand the word to a shell, which takes out quotes and backslashes.
-    parts = _WORDS.findall(word) + _WORDS.findall(_UNQUOTED.sub("", word))
+    parts = _WORD_PATTERN.findall(word) + _WORD_PATTERN.findall(_UNQUOTED.sub("", word))
     # The value of a short option stands right behind its letter.
     if word.startswith("-"):
-        parts += _WORDS.findall(word[2:])
+        parts += _WORD_PATTERN.findall(word[2:])
     return _program(pattern) in parts
 
 
 def _mentions(pattern: str, text: str) -> bool:
     """Return whether code in a text may start what a pattern is about: it names all its words."""
-    words = set(_WORDS.findall(pattern.removesuffix(":*").replace("*", " ")))
+    words = set(_WORD_PATTERN.findall(pattern.removesuffix(":*").replace("*", " ")))
     # A backslash may begin an escape of a string, or be one that a shell takes out, as it does quotes.
     readings = (text, re.sub(r"\\\w", " ", text), _UNQUOTED.sub("", text))
-    return bool(words) and any(words <= set(_WORDS.findall(reading)) for reading in readings)
+    return bool(words) and any(words <= set(_WORD_PATTERN.findall(reading)) for reading in readings)
 
 
 @lru_cache(maxsize=512)

@@ -206,14 +206,14 @@ def reaches_outward(use: ToolUse) -> bool:
     return bool(use.effects & (_OUTWARD | {"network"})) or use.tool.startswith("mcp__")
 
 
-_FOLDERS = dialect_folders() | frozenset(
+_PROTECTED_FOLDERS = dialect_folders() | frozenset(
     {".git", ".vscode", ".idea", ".husky", ".cargo", ".devcontainer", ".yarn", ".mvn", ".kimi", ".devkit", ".codex"}
     | {".ssh", ".gnupg", ".aws", ".kube", ".docker", ".github/workflows", ".config/git"}
     | {".qwen", ".factory", ".windsurf", ".roo", ".kiro", ".continue", ".trae", ".junie", ".augment", ".amazonq"}
     | {".goose", ".crush", ".zed", ".clinerules"}
 )
 """Of every dialect whose agents are found, and of other programs: editors, other agents, package managers."""
-_FILES = frozenset(
+_PROTECTED_FILES = frozenset(
     ".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zprofile .zshenv .zlogin .zlogout"
     " .kshrc .cshrc .tcshrc .inputrc .envrc .gitconfig .gitmodules .gitattributes .npmrc .yarnrc .yarnrc.yml .pnpmrc"
     " .bunfig.toml .pypirc .netrc .curlrc .wgetrc .pre-commit-config.yaml .pre-commit-config.yml lefthook.yml"
@@ -240,7 +240,18 @@ _PARTS = {
 }
 """The protected parts of folders whose other parts programs must be able to write."""
 _IN_HOME = frozenset(
-    {".ssh", ".gnupg", ".config/git", ".config/opencode", ".claude", ".retinue", ".pi", ".cursor", ".gemini", *_FILES}
+    {
+        ".ssh",
+        ".gnupg",
+        ".config/git",
+        ".config/opencode",
+        ".claude",
+        ".retinue",
+        ".pi",
+        ".cursor",
+        ".gemini",
+        *_PROTECTED_FILES,
+    }
 )
 
 
@@ -249,7 +260,7 @@ def protected_paths(roots: Iterable[Path], home: Path, named: Sequence[str]) -> 
     allow rule names (`named` are their patterns) is not kept."""
     paths = _existing(home, _IN_HOME, named)
     for root in roots:
-        paths += _existing(root, (*_FOLDERS, *_FILES), named)
+        paths += _existing(root, (*_PROTECTED_FOLDERS, *_PROTECTED_FILES), named)
     return tuple(map(Path, dict.fromkeys(paths)))
 
 
@@ -294,11 +305,11 @@ def _program_folders(programs: str, cwd: str) -> frozenset[str]:
 def _in_form(path: str) -> str | None:
     parts = list(filter(None, _SPARED.sub("", path.lower()).split("/")))
     for at, segment in enumerate(parts):
-        for name in {segment, "/".join(parts[at : at + 2])} & _FOLDERS:
+        for name in {segment, "/".join(parts[at : at + 2])} & _PROTECTED_FOLDERS:
             return name
         if not is_known(segment):
             return _may_be(segment, last=at == len(parts) - 1)
-    if parts and parts[-1] in _FILES:
+    if parts and parts[-1] in _PROTECTED_FILES:
         return parts[-1]
     return None
 
@@ -311,7 +322,7 @@ def _may_be(segment: str, *, last: bool) -> str | None:
     # The shell does not match hidden files with a pattern that begins with `*`.
     if segment.startswith(GLOB) and HOLE not in segment:
         return None
-    names = (*_FOLDERS, *_FILES) if last else _FOLDERS
+    names = (*_PROTECTED_FOLDERS, *_PROTECTED_FILES) if last else _PROTECTED_FOLDERS
     for name in names:
         if match(name, segment):
             return name

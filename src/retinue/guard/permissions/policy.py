@@ -37,12 +37,15 @@ from retinue.guard.permissions.rule import (
 from retinue.settings.foreign import EMPTY, JsonObject, explain_repeated, line_of, read_object
 from retinue.settings.places import home, repository_root
 
-_MODES: Mapping[str, PermissionMode] = {**{mode: mode for mode in get_args(PermissionMode)}, "manual": "default"}
-_KINDS: tuple[Kind, ...] = ("deny", "ask", "allow")
+_MODES_BY_NAME: Mapping[str, PermissionMode] = {
+    **{mode: mode for mode in get_args(PermissionMode)},
+    "manual": "default",
+}
+_RULE_KINDS: tuple[Kind, ...] = ("deny", "ask", "allow")
 _BYPASS_NAMES = ("disableBypass", "disableBypassPermissionsMode")
-_NAMES = {
+_SETTING_NAMES = {
     name.lower(): name
-    for name in ("permissions", *(f"permissions.{key}" for key in (*_KINDS, "defaultMode", *_BYPASS_NAMES)))
+    for name in ("permissions", *(f"permissions.{key}" for key in (*_RULE_KINDS, "defaultMode", *_BYPASS_NAMES)))
 }
 _MANAGED = {"darwin": "/Library/Application Support/ClaudeCode/managed-settings.json"}
 MAX_RULES = 5_000
@@ -91,7 +94,7 @@ def gather(blocks: Sequence[Block], trusted: Callable[[Path], bool]) -> Sources:
             keys = ", ".join(f"permissions.{key}" for key in widening)
             remedy = f"Consent with: retinue trust add {block.where}"
             sources.notes.append(f"{block.where} is not trusted: its {keys} do not count. {remedy}")
-        for kind in _KINDS if believed else _KINDS[:2]:
+        for kind in _RULE_KINDS if believed else _RULE_KINDS[:2]:
             _rules(block, kind, sources)
         if believed:
             _widen(block, sources)
@@ -149,8 +152,8 @@ DENY_EVERYTHING: Mapping[str, Any] = {"deny": ["*"]}
 
 def _widen(block: Block, sources: Sources) -> None:
     mode = block.content.get("defaultMode")
-    if isinstance(mode, str) and mode in _MODES:
-        sources.mode = _MODES[mode]
+    if isinstance(mode, str) and mode in _MODES_BY_NAME:
+        sources.mode = _MODES_BY_NAME[mode]
     elif mode is not None:
         sources.refused.append(f"{_place(block.where, 'defaultMode')}: {str(mode)[:40]!r} is not a permission mode")
     directories = block.content.get("additionalDirectories")
@@ -207,14 +210,14 @@ def _slips(path: Path, file: JsonObject) -> Iterator[str]:
     content = file.data.get("permissions")
     inner = content if isinstance(content, dict) else {}
     for name in (*file.data, *(f"permissions.{key}" for key in inner)):
-        if name in _NAMES.values():
+        if name in _SETTING_NAMES.values():
             continue
         # Such as `deny` outside of `permissions`.
         moved = f"permissions.{name.lower()}"
-        near = [moved] if moved in _NAMES else get_close_matches(name.lower(), _NAMES, n=1, cutoff=0.8)
+        near = [moved] if moved in _SETTING_NAMES else get_close_matches(name.lower(), _SETTING_NAMES, n=1, cutoff=0.8)
         for meant in near:
             line = line_of(path, name)
-            yield f"{path}{f':{line}' if line else ''}: {name} is not a setting; did you mean {_NAMES[meant]}?"
+            yield f"{path}{f':{line}' if line else ''}: {name} is not a setting; did you mean {_SETTING_NAMES[meant]}?"
     for name, value in file.data.items():
         if name != "permissions" and isinstance(value, dict) and "permissions" in value:
             yield f"{path}: {name} is not a setting, and permissions has no effect in it: write it outside of it"

@@ -165,7 +165,7 @@ def with_tools(rule: Rule) -> Iterator[Rule]:
     """Yield a rule, and after one that forbids by a pattern of names the rules for the tools of ours which have such a
     name in any dialect: `Web*` is about `fetch_content` too."""
     yield rule
-    if rule.glob in (None, EVERY) or rule.kind == "allow":
+    if rule.glob in (None, WILDCARD) or rule.kind == "allow":
         return
     for tool in sorted(matching_tools(rule.glob or "")):
         tool_rule = parse_rule(tool, rule.kind, source=rule.source, base=rule.base)
@@ -264,7 +264,7 @@ class Limit(Struct, frozen=True):
     """The tools that the file has entries for, as patterns of names."""
 
 
-EVERY = "*"
+WILDCARD = "*"
 _URL = re.compile(r"(?:https?|\*)://([\w.*-]+)(?:[/:].*)?")
 
 
@@ -274,19 +274,19 @@ def rules_of_file(
     """Return what a file's `permission` map forbids, wants asked and leaves. Never raise."""
     rules: list[Rule] = []
     limits: list[Limit] = []
-    named = tuple(dict.fromkeys(entry.tool.lower() for entry in entries if entry.tool != EVERY))
+    named = tuple(dict.fromkeys(entry.tool.lower() for entry in entries if entry.tool != WILDCARD))
     for tool in _tools_of(entries):
         chain = _from_last_for_all([entry for entry in entries if _is_about(entry, tool)])
         parse = partial(_rule_of_entry, tool, source=source, base=base)
         # Where everything is denied at first, only what later entries name is left.
-        if chain and chain[0].pattern == EVERY and chain[0].verdict == "deny":
+        if chain and chain[0].pattern == WILDCARD and chain[0].verdict == "deny":
             permitted = _permitting(chain[1:], ("allow", "ask"), parse)
             limits.append(Limit(tool, permitted, source, RULE_EFFECTS.get(tool), named))
         for index, entry in enumerate(chain):
-            if entry.verdict == "allow" or (entry.verdict == "deny" and entry.pattern == EVERY):
+            if entry.verdict == "allow" or (entry.verdict == "deny" and entry.pattern == WILDCARD):
                 continue
             milder = ("allow", "ask") if entry.verdict == "deny" else ("allow",)
-            rule = parse(entry.pattern, entry.verdict) or parse(EVERY, entry.verdict)
+            rule = parse(entry.pattern, entry.verdict) or parse(WILDCARD, entry.verdict)
             if rule is not None:
                 rules.append(replace(rule, unless=_permitting(chain[index + 1 :], milder, parse)))
     return tuple(dict.fromkeys(rules)), tuple(limits)
@@ -302,14 +302,14 @@ def _permitting(
 def _rule_of_entry(tool: str, pattern: str, kind: Kind, *, source: str, base: str) -> Rule | None:
     """Return the rule for one pattern of an entry; None for one that means nothing to this tool."""
     specifier = pattern
-    if pattern != EVERY and tool in FETCHING:
+    if pattern != WILDCARD and tool in FETCHING:
         host = _URL.fullmatch(pattern)
         if host is None:
             return None
         specifier = f"domain:{host[1]}"
-    elif pattern != EVERY and tool in STARTING_TOOLS and EVERY in pattern:
+    elif pattern != WILDCARD and tool in STARTING_TOOLS and WILDCARD in pattern:
         return None
-    rule = parse_rule(tool if specifier == EVERY else f"{tool}({specifier})", kind, source=source, base=base)
+    rule = parse_rule(tool if specifier == WILDCARD else f"{tool}({specifier})", kind, source=source, base=base)
     return rule if isinstance(rule, Rule) else None
 
 
@@ -325,25 +325,25 @@ def _tools_of(entries: Iterable[PermissionRule]) -> tuple[str, ...]:
 
 def _is_about(entry: PermissionRule, tool: str) -> bool:
     name = entry.tool
-    if name in (EVERY, tool) or _server_tool_name(name) == tool:
+    if name in (WILDCARD, tool) or _server_tool_name(name) == tool:
         return True
     if name == "edit":
         return tool in WRITING
     tools = canonical(name)
     if tools:
         return tool in tools or (tool in STARTING_TOOLS and bool(STARTING_TOOLS & set(tools)))
-    return EVERY in name and fnmatchcase(tool.lower(), name.lower())
+    return WILDCARD in name and fnmatchcase(tool.lower(), name.lower())
 
 
 def _server_tool_name(name: str) -> str:
     """Return opencode's `server_tool` as the name that a tool of a server has here."""
-    return name if name.startswith("mcp__") else f"mcp__{name.replace('_', EVERY)}"
+    return name if name.startswith("mcp__") else f"mcp__{name.replace('_', WILDCARD)}"
 
 
 def _from_last_for_all(entries: list[PermissionRule]) -> list[PermissionRule]:
     """Return the entries without those that a later entry about every call overrides."""
     last = 0
     for index, entry in enumerate(entries):
-        if entry.pattern == EVERY:
+        if entry.pattern == WILDCARD:
             last = index
     return entries[last:]

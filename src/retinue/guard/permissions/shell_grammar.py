@@ -29,7 +29,7 @@ from retinue.guard.permissions.shell_step import (
 
 MAX_COMMAND_CHARACTERS = 10_000
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u0080-\u009f]")
-_PLAIN = re.compile(r"[A-Za-z0-9_./,:=+@%^-]+")
+_PLAIN_TEXT = re.compile(r"[A-Za-z0-9_./,:=+@%^-]+")
 _BLANK = re.compile(r"[ \t]+")
 _OPERATOR = re.compile(r"&&|\|\||\|&|\||;|&|\n")
 _REDIRECTION = re.compile(r"&>>|&>|>>|>&|>\||<&|>|<")
@@ -147,7 +147,7 @@ class _Lexer:
     def _plain(self, letter: str, *, starts: bool) -> str:
         if letter == "~" and self._source[self._at - 1 : self._at] in ("=", ":") and not starts:
             raise UnreadableError("a tilde stands where bash may expand it")
-        run = self._skip(_PLAIN)
+        run = self._skip(_PLAIN_TEXT)
         if run:
             return run
         self._at += 1

@@ -37,16 +37,16 @@ from retinue.tools.delegation.views import (
     status_note,
 )
 
-_LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
-_THINKING = {**dict(zip(_LEVELS, _LEVELS, strict=True)), "none": "off"}
-_ISOLATION = {"off": "off", "none": "off", "worktree": "worktree"}
-_FIXED = ("model", "thinking", "max_turns", "isolated", "isolation", "inherit_context", "name")
+_THINKING_LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+_THINKING_WORDS = {**dict(zip(_THINKING_LEVELS, _THINKING_LEVELS, strict=True)), "none": "off"}
+_ISOLATION_WORDS = {"off": "off", "none": "off", "worktree": "worktree"}
+_FIXED_PARAMETERS = ("model", "thinking", "max_turns", "isolated", "isolation", "inherit_context", "name")
 """What a resumed agent keeps from its first run, whatever the call says."""
-_MANAGE = (
+_SCHEDULE_NOTE = (
     "It fires while this session, the terminal app or `retinue schedule daemon` runs in this project. "
     "The user manages jobs with `retinue schedule list` and `retinue schedule remove`."
 )
-_AFTER = (
+_BACKGROUND_NOTE = (
     "You will be notified when it ends; do not wait, poll or do its work yourself. "
     "get_subagent_result reads its result, steer_subagent sends it a message."
 )
@@ -80,36 +80,37 @@ class AgentTool(DelegationTool):
         "resume": ("resume_id", "agent_id", "task_id"),
         "thinking": ("effort", "reasoning_effort"),
     }
-    words: ClassVar[Mapping[str, Mapping[str, str]]] = {"isolation": _ISOLATION}
+    words: ClassVar[Mapping[str, Mapping[str, str]]] = {"isolation": _ISOLATION_WORDS}
 
     def __init__(
         self, delegation: Delegation, wording: Wording | None = None, *, live: Callable[[], Live] = Live
     ) -> None:
         super().__init__(delegation, live=live, spec=agent_spec(wording or Wording()))
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        call = _call(given, call_id)
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        call = _call(arguments, call_id)
         if not call.prompt and not call.retry:
             return failed("Missing required argument: prompt.")
         ignored: tuple[str, ...] = ()
         if call.resume is not None:
-            call, ignored = _resuming(call, given)
+            call, ignored = _resuming(call, arguments)
         if call.schedule is not None:
             return await self._schedule(call)
-        found = await self.delegation.spawn(call)
-        if isinstance(found, Refusal):
-            return failed(refusal(found, self.delegation.children()))
-        extra = _ignored(found, ignored, given)
-        if found.live:
-            return ok(self._started(found, call, extra))
-        return await self._ended(found, extra, context, call_id)
+        child = await self.delegation.spawn(call)
+        if isinstance(child, Refusal):
+            return failed(refusal(child, self.delegation.children()))
+        extra = _ignored(child, ignored, arguments)
+        if child.live:
+            return ok(self._started(child, call, extra))
+        return await self._ended(child, extra, context, call_id)
 
     async def _schedule(self, call: SpawnCall) -> ToolOutput:
-        found = await self.delegation.schedule(call)
-        if isinstance(found, Refusal):
-            return failed(refusal(found, self.delegation.children()))
-        first = f'Scheduled "{found.name}" (id: {found.id}, type: {found.kind}). Next run: {found.next_run}.'
-        return ok("\n".join([first, *notes(found.notes), _MANAGE]))
+        scheduled = await self.delegation.schedule(call)
+        if isinstance(scheduled, Refusal):
+            return failed(refusal(scheduled, self.delegation.children()))
+        first = f'Scheduled "{scheduled.name}" (id: {scheduled.id}, type: {scheduled.kind}).'
+        first += f" Next run: {scheduled.next_run}."
+        return ok("\n".join([first, *notes(scheduled.notes), _SCHEDULE_NOTE]))
 
     def _started(self, child: ActiveRun, call: SpawnCall, extra: tuple[str, ...]) -> str:
         if call.resume is not None:
@@ -123,7 +124,7 @@ class AgentTool(DelegationTool):
         lines = [f"Agent {done}.", *identity(child)]
         if child.status == "queued":
             lines.append(queue_line(child, self.live().max_concurrent))
-        return "\n".join([*lines, *notes((*child.notes, *extra)), "", _AFTER])
+        return "\n".join([*lines, *notes((*child.notes, *extra)), "", _BACKGROUND_NOTE])
 
     async def _ended(self, child: ActiveRun, extra: tuple[str, ...], context: ToolContext, call_id: str) -> ToolOutput:
         """Return the result of a foreground run: everything it said, and the id that resumes it."""
@@ -175,60 +176,60 @@ def agent_spec(wording: Wording) -> ToolSpec:
     return make_spec(AgentTool, describe(wording), properties, unavailable)
 
 
-def _call(given: Arguments, call_id: str) -> SpawnCall:
-    prompt = (given.optional_text("prompt") or "").strip()
-    retry = (given.optional_text("retry") or "").strip() or None
-    description = one_line(given.optional_text("description") or "", 200)
+def _call(arguments: Arguments, call_id: str) -> SpawnCall:
+    prompt = (arguments.optional_text("prompt") or "").strip()
+    retry = (arguments.optional_text("retry") or "").strip() or None
+    description = one_line(arguments.optional_text("description") or "", 200)
     # A call that repeats a stored one keeps the description of that.
     if not description and not retry:
         description = one_line(prompt, 60)
-    thinking = given.choice("thinking", allowed=_THINKING, default="")
-    isolation = given.choice("isolation", allowed=_ISOLATION, default="")
+    thinking = arguments.choice("thinking", allowed=_THINKING_WORDS, default="")
+    isolation = arguments.choice("isolation", allowed=_ISOLATION_WORDS, default="")
     return SpawnCall(
         prompt=prompt,
         description=description,
-        agent=_word(given, "subagent_type"),
-        model=_word(given, "model"),
+        agent=_word(arguments, "subagent_type"),
+        model=_word(arguments, "model"),
         thinking=thinking or None,
-        max_turns=given.whole("max_turns"),
-        budget=_budget(given),
-        background=read_flag(given, "run_in_background"),
-        resume=_name(given, "resume"),
-        isolated=read_flag(given, "isolated"),
+        max_turns=arguments.whole_number("max_turns"),
+        budget=_budget(arguments),
+        background=read_flag(arguments, "run_in_background"),
+        resume=_name(arguments, "resume"),
+        isolated=read_flag(arguments, "isolated"),
         isolation=cast(Literal["worktree", "off"] | None, isolation or None),
-        inherit_context=read_flag(given, "inherit_context"),
-        schedule=_word(given, "schedule"),
-        name=_name(given, "name"),
+        inherit_context=read_flag(arguments, "inherit_context"),
+        schedule=_word(arguments, "schedule"),
+        name=_name(arguments, "name"),
         retry=retry,
         call_id=call_id,
     )
 
 
-def _budget(given: Arguments) -> Budget | None:
-    found = given.items("budget")
-    if not found or found == [{}]:
+def _budget(arguments: Arguments) -> Budget | None:
+    budgets = arguments.items("budget")
+    if not budgets or budgets == [{}]:
         return None
     try:
-        return Budget.read(found[0]) if len(found) == 1 else Budget.read(found)
+        return Budget.read(budgets[0]) if len(budgets) == 1 else Budget.read(budgets)
     except UsageError as error:
         raise ToolError(f"Agent: {error}") from error
 
 
-def _word(given: Arguments, name: str) -> str | None:
-    return (given.optional_text(name) or "").strip() or None
+def _word(arguments: Arguments, name: str) -> str | None:
+    return (arguments.optional_text(name) or "").strip() or None
 
 
-def _name(given: Arguments, name: str) -> str | None:
-    return (_word(given, name) or "").removeprefix("@") or None
+def _name(arguments: Arguments, name: str) -> str | None:
+    return (_word(arguments, name) or "").removeprefix("@") or None
 
 
-def _resuming(call: SpawnCall, given: Arguments) -> tuple[SpawnCall, tuple[str, ...]]:
+def _resuming(call: SpawnCall, arguments: Arguments) -> tuple[SpawnCall, tuple[str, ...]]:
     """Return the call without what a resumed agent has already, so that an unknown type or model in
     it cannot get in the way; and the names of what was left out."""
-    ignored = tuple(name for name in _FIXED if getattr(call, name) not in (None, False, "off"))
-    kept = SpawnCall(
+    ignored = tuple(name for name in _FIXED_PARAMETERS if getattr(call, name) not in (None, False, "off"))
+    resumed = SpawnCall(
         prompt=call.prompt,
-        description=one_line(given.optional_text("description") or "", 200),
+        description=one_line(arguments.optional_text("description") or "", 200),
         budget=call.budget,
         background=call.background,
         resume=call.resume,
@@ -236,14 +237,14 @@ def _resuming(call: SpawnCall, given: Arguments) -> tuple[SpawnCall, tuple[str, 
         retry=call.retry,
         call_id=call.call_id,
     )
-    return kept, ignored
+    return resumed, ignored
 
 
-def _ignored(child: ActiveRun, ignored: tuple[str, ...], given: Arguments) -> tuple[str, ...]:
-    if _name(given, "resume") is None:
+def _ignored(child: ActiveRun, ignored: tuple[str, ...], arguments: Arguments) -> tuple[str, ...]:
+    if _name(arguments, "resume") is None:
         return ()
-    wanted = _word(given, "subagent_type")
-    if wanted is not None and wanted.casefold() not in (child.agent.casefold(), child.display_name.casefold()):
+    agent = _word(arguments, "subagent_type")
+    if agent is not None and agent.casefold() not in (child.agent.casefold(), child.display_name.casefold()):
         ignored = ("subagent_type", *ignored)
     if ignored:
         return (f"ignored, because a resumed agent keeps its own: {', '.join(ignored)}",)

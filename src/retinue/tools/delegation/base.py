@@ -75,25 +75,25 @@ def _plain_spec(tool: type[DelegationTool]) -> ToolSpec:
     return make_spec(tool, shipped_prompt(tool), tool.properties)
 
 
-def agent_id(given: Arguments) -> str:
+def agent_id(arguments: Arguments) -> str:
     """Return the id, the beginning of one, or the name of an agent; `@name` counts as the name."""
-    return given.text("agent_id").strip().removeprefix("@")
+    return arguments.text("agent_id").strip().removeprefix("@")
 
 
-def read_flag(given: Arguments, name: str, *others: str) -> bool | None:
+def read_flag(arguments: Arguments, name: str, *others: str) -> bool | None:
     """A flag that keeps "not said" apart from no."""
-    return None if given.find(name, *others) is None else given.flag(name, *others)
+    return None if arguments.find(name, *others) is None else arguments.flag(name, *others)
 
 
-def text_property(description: str, **more: object) -> Mapping[str, object]:
-    return {"type": "string", "description": description, **more}
+def text_property(description: str, **keywords: object) -> Mapping[str, object]:
+    return {"type": "string", "description": description, **keywords}
 
 
 def flag_property(description: str) -> Mapping[str, object]:
     return {"type": "boolean", "description": description}
 
 
-MOST = 20_000
+MAX_PARENT_CHARACTERS = 20_000
 """Characters of a result, a conversation or a peek that a parent gets at once."""
 
 
@@ -111,7 +111,7 @@ async def bound_text(
     """`text` as data, whole if it is short enough. Otherwise all of it is stored where the
     parent's own read tool may look, already made harmless. `frame` is `as_data` where the tool
     result itself is the frame."""
-    if len(text) <= MOST:
+    if len(text) <= MAX_PARENT_CHARACTERS:
         return Shown(frame(text))
     path = context.outputs / f"agent-{_safe(run_id)}-{label}.txt"
     try:
@@ -119,7 +119,7 @@ async def bound_text(
         where, stored = f"read or grep the whole in {path}", path
     except OSError:  # a full disk must not keep a parent from its answer
         where, stored = "get_subagent_result with peek shows other parts", None
-    return Shown(frame(head_and_tail(text, MOST, where)), True, stored)
+    return Shown(frame(head_and_tail(text, MAX_PARENT_CHARACTERS, where)), True, stored)
 
 
 def _safe(run_id: str) -> str:
@@ -129,17 +129,17 @@ def _safe(run_id: str) -> str:
 def _store(path: Path, text: str) -> None:
     """Replace the file in one step: another call may be reading it."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = path.with_suffix(f".{secrets.token_hex(6)}.part")
+    temporary = path.with_suffix(f".{secrets.token_hex(6)}.part")
     try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(text.encode("utf-8", "replace"))
         # The name is fixed, so another call of the parent may be reading the old file.
-        part.replace(path)
+        temporary.replace(path)
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-NAMES: dict[Vocabulary, tuple[str, ...]] = {
+DELEGATION_TOOL_NAMES: dict[Vocabulary, tuple[str, ...]] = {
     "claude": ("Agent", "get_subagent_result", "steer_subagent", "list_subagents", "clear_subagents"),
     "devkit": ("subagent",),
     "codingcode": ("dispatch_agent",),

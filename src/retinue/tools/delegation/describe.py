@@ -24,11 +24,11 @@ from retinue.core.tool_names import BUILT_IN_SEVEN, base_name, canonical
 from retinue.settings.places import pi_home, repository_root, retinue_home
 from retinue.tools.delegation.frame import one_line
 
-LONGEST = 1_000
+MAX_AGENT_DESCRIPTION_CHARACTERS = 1_000
 """Characters of one agent's description in the full list."""
-LONGEST_SENTENCE = 240
-_NAMED = 12
-_EVERY = frozenset({"*", "all"})
+MAX_SENTENCE_CHARACTERS = 240
+_MAX_NAMED_TOOLS = 12
+_ALL_TOOLS = frozenset({"*", "all"})
 _SENTENCE = re.compile(r"[.!?](?=\s|$)")
 _DATE = re.compile(r"-\d{8}$")
 
@@ -46,7 +46,7 @@ class TypeLine(Struct, frozen=True):
         return self._line(self.description)
 
     def compact(self) -> str:
-        return self._line(one_line(first_sentence(self.description), LONGEST_SENTENCE))
+        return self._line(one_line(first_sentence(self.description), MAX_SENTENCE_CHARACTERS))
 
     def _line(self, text: str) -> str:
         line = f"- {self.name}: {text}"
@@ -64,19 +64,21 @@ def type_lines(specs: Iterable[AgentSpec], available: Collection[str] | None = N
     listed tools none is there is left out: starting it would be refused. Lines are remembered by
     their specs, because every run that may delegate asks for them.
     """
-    given = tuple(specs)
+    agents = tuple(specs)
     session = None if available is None else frozenset(available)
     # Specs are large and frozen: comparing identities is quicker than comparing contents.
-    key = (tuple(map(id, given)), session)
-    if key not in _made:
-        if len(_made) >= _REMEMBERED:
-            _made.clear()
-        _made[key] = (given, _lines(given, session))
-    return _made[key][1]
+    key = (tuple(map(id, agents)), session)
+    if key not in _lines_by_specs:
+        if len(_lines_by_specs) >= _MAX_REMEMBERED_LISTS:
+            _lines_by_specs.clear()
+        _lines_by_specs[key] = (agents, _lines(agents, session))
+    return _lines_by_specs[key][1]
 
 
-_REMEMBERED = 64
-_made: dict[tuple[tuple[int, ...], frozenset[str] | None], tuple[tuple[AgentSpec, ...], tuple[TypeLine, ...]]] = {}
+_MAX_REMEMBERED_LISTS = 64
+_lines_by_specs: dict[
+    tuple[tuple[int, ...], frozenset[str] | None], tuple[tuple[AgentSpec, ...], tuple[TypeLine, ...]]
+] = {}
 """Lines by the identities of their specs, which are kept here so that no identity is reused."""
 
 
@@ -87,20 +89,20 @@ def _lines(specs: tuple[AgentSpec, ...], available: frozenset[str] | None) -> tu
         tools = tools_label(spec, available)
         if not tools:
             continue
-        if _is_told(spec):
+        if _states_its_tools(spec):
             tools = ""
-        description = one_line(spec.description or spec.name, LONGEST)
+        description = one_line(spec.description or spec.name, MAX_AGENT_DESCRIPTION_CHARACTERS)
         lines.append(TypeLine(one_line(spec.name, 128), description, tools, model_label(spec.model.name)))
     return tuple(lines)
 
 
-_TELLING = ("read-only", "every tool", "repairs nothing")
+_TOOL_SUMMARIES = ("read-only", "every tool", "repairs nothing")
 
 
-def _is_told(spec: AgentSpec) -> bool:
+def _states_its_tools(spec: AgentSpec) -> bool:
     """Return whether the description of a shipped agent tells all that its list of tools would."""
-    said = spec.description.casefold()
-    return spec.source == "builtin" and any(words in said for words in _TELLING)
+    description = spec.description.casefold()
+    return spec.source == "builtin" and any(words in description for words in _TOOL_SUMMARIES)
 
 
 def first_sentence(text: str) -> str:
@@ -114,7 +116,7 @@ def tools_label(spec: AgentSpec, available: Collection[str] | None = None) -> st
     """Return `*`, the names, or why there are none; empty if the agent asks for tools and gets none.
     Names are Retinue's own where it knows them."""
     asked, denied = spec.tools.allow, _names(spec.tools.deny)
-    everything = asked is None or any(entry.strip().lower() in _EVERY for entry in asked)
+    everything = asked is None or any(entry.strip().lower() in _ALL_TOOLS for entry in asked)
     names: list[str] = []
     if asked is not None and not everything:
         names = _names(asked)
@@ -123,9 +125,9 @@ def tools_label(spec: AgentSpec, available: Collection[str] | None = None) -> st
     present = [name for name in names if available is None or name in available or not canonical(name)]
     if names and not present and not spec.tools.selectors:
         return ""
-    left = [name for name in present if name not in denied]
-    if left:
-        return _listed(left)
+    allowed = [name for name in present if name not in denied]
+    if allowed:
+        return _listed(allowed)
     if _extensible(spec):
         return "no built-ins, extension tools only"
     return "none"
@@ -138,17 +140,17 @@ def model_label(name: str | None) -> str:
 
 
 def _names(entries: Iterable[str]) -> list[str]:
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for entry in entries:
         name = base_name(entry)
         if name and name.lower() != "none":
-            found.update(dict.fromkeys(canonical(name) or (one_line(name, 64),)))
-    return list(found)
+            names.update(dict.fromkeys(canonical(name) or (one_line(name, 64),)))
+    return list(names)
 
 
 def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:_NAMED])
-    return f"{shown}, {len(names) - _NAMED} more" if len(names) > _NAMED else shown
+    shown = ", ".join(names[:_MAX_NAMED_TOOLS])
+    return f"{shown}, {len(names) - _MAX_NAMED_TOOLS} more" if len(names) > _MAX_NAMED_TOOLS else shown
 
 
 def _extensible(spec: AgentSpec) -> bool:
@@ -164,8 +166,8 @@ Mode = Literal["full", "compact", "custom"]
 
 _PLACEHOLDER = re.compile(r"\{\{([A-Za-z]\w*)\}\}")
 _TEMPLATES = Path(__file__).parent / "prompts"
-_LARGEST = 100_000
-_OWN_LINE = frozenset({"scheduleGuideline", "isolationGuideline"})
+_MAX_TEMPLATE_BYTES = 100_000
+_OWN_LINE_RULES = frozenset({"scheduleGuideline", "isolationGuideline"})
 """Rules that begin a line of their own also where a template puts them right after its last rule."""
 
 
@@ -209,9 +211,9 @@ def fill(template: str, wording: Wording) -> str:
     when they are empty; an unknown placeholder stays."""
     values = _values(wording)
 
-    def value(found: re.Match[str]) -> str:
-        text = values.get(found[1], found[0])
-        follows = found[1] in _OWN_LINE and bool(found.string[: found.start()].strip())
+    def value(match: re.Match[str]) -> str:
+        text = values.get(match[1], match[0])
+        follows = match[1] in _OWN_LINE_RULES and bool(match.string[: match.start()].strip())
         if text and follows:
             return f"\n{text}"
         return text
@@ -266,11 +268,11 @@ def _shipped(name: str) -> str:
 @cache
 def _guidelines() -> dict[str, str]:
     """Return the rules of `agent-guidelines.md`, which has one line for each, as `name: text`."""
-    found: dict[str, str] = {}
+    guidelines: dict[str, str] = {}
     for line in _shipped("agent-guidelines").strip().splitlines():
         name, _, text = line.partition(": ")
-        found[name] = text
-    return found
+        guidelines[name] = text
+    return guidelines
 
 
 def _places(cwd: Path, environment: Mapping[str, str] | None) -> Iterator[Path]:
@@ -286,7 +288,7 @@ def _places(cwd: Path, environment: Mapping[str, str] | None) -> Iterator[Path]:
 
 def _read(path: Path, warnings: list[str]) -> str | None:
     try:
-        text = read_head(path, _LARGEST).decode("utf-8-sig", "replace")
+        text = read_head(path, _MAX_TEMPLATE_BYTES).decode("utf-8-sig", "replace")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -299,9 +301,9 @@ def _read(path: Path, warnings: list[str]) -> str | None:
 
 
 def _unknown(text: str, path: Path) -> tuple[str, ...]:
-    known = _values(Wording())
+    placeholders = _values(Wording())
     warnings: list[str] = []
     for name in dict.fromkeys(_PLACEHOLDER.findall(text)):
-        if name not in known:
+        if name not in placeholders:
             warnings.append(f"{path}: unknown placeholder {{{{{name}}}}} is left as it is.")
     return tuple(warnings)

@@ -85,21 +85,21 @@ class SubagentTool(DelegationTool):
         self.sanitise = sanitise
         self.items = items or _no_items
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
         refusal = self._refusal()
         if refusal is not None:
             return _output(refusal)
-        agent, task = _trimmed(given, "agent"), _trimmed(given, "task")
+        agent, task = _trimmed(arguments, "agent"), _trimmed(arguments, "task")
         for name, value in (("agent", agent), ("task", task)):
             if not value:
                 return _output(refused("INVALID_INPUT", f'"{name}" is missing: send the agent\'s name and its task.'))
-        found = await self.delegation.spawn(_foreground_call(agent, task, call_id, "devkit"))
-        if isinstance(found, Refusal):
-            return _output(self._refused(found))
-        if found.live:
-            return _output(_detached(found))
-        self.delegation.consume(found.id, call_id)
-        return _output(self._result(found, task))
+        child = await self.delegation.spawn(_foreground_call(agent, task, call_id, "devkit"))
+        if isinstance(child, Refusal):
+            return _output(self._refused(child))
+        if child.live:
+            return _output(_detached(child))
+        self.delegation.consume(child.id, call_id)
+        return _output(self._result(child, task))
 
     def _refusal(self) -> ResultDocument | None:
         if self.wording.depth >= self.wording.max_depth:
@@ -161,18 +161,18 @@ def _detached(child: ActiveRun) -> ResultDocument:
 def _output(result: ResultDocument) -> ToolOutput:
     code = result.details.error.code if result.details.error else None
     is_error = code not in (None, "SUBAGENT_OUTPUT_TRUNCATED")
-    text = "\n".join(part.text for part in result.content)
+    text = "\n".join(block.text for block in result.content)
     effect = ToolEffect("finished", code=code)
     if is_error:
         effect = ToolEffect("failed", code=code)
     return ToolOutput((Text(text),), is_error, effect, to_builtins(result.details, enc_hook=str))
 
 
-def _trimmed(given: Arguments, name: str) -> str:
-    return (given.optional_text(name) or "").strip()
+def _trimmed(arguments: Arguments, name: str) -> str:
+    return (arguments.optional_text(name) or "").strip()
 
 
-_NOTHING = "(subagent completed without output)"
+_NO_OUTPUT = "(subagent completed without output)"
 _SWITCHED_OFF = "Subagent dispatch is disabled in global settings"
 
 
@@ -193,19 +193,19 @@ class DispatchAgentTool(DelegationTool):
         super().__init__(delegation, spec=dispatch_spec(wording or Wording()))
         self.enabled = enabled
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
         if not self.enabled:
             return failed(_SWITCHED_OFF)
-        agent, prompt = given.text("agent").strip(), given.text("prompt").strip()
+        agent, prompt = arguments.text("agent").strip(), arguments.text("prompt").strip()
         if not prompt:
             raise ToolError('dispatch_agent: "prompt" is blank. Say what the agent should do.')
-        found = await self.delegation.spawn(_foreground_call(agent, prompt, call_id, "codingcode"))
-        if isinstance(found, Refusal):
-            return failed(_dispatch_refused(found, agent))
-        if found.live:
-            return ok(f"The subagent goes on in the background as {found.id}. You will be notified when it ends.")
-        self.delegation.consume(found.id, call_id)
-        return await _ended(found, context)
+        child = await self.delegation.spawn(_foreground_call(agent, prompt, call_id, "codingcode"))
+        if isinstance(child, Refusal):
+            return failed(_dispatch_refused(child, agent))
+        if child.live:
+            return ok(f"The subagent goes on in the background as {child.id}. You will be notified when it ends.")
+        self.delegation.consume(child.id, call_id)
+        return await _ended(child, context)
 
 
 @lru_cache(maxsize=128)
@@ -223,35 +223,35 @@ def _dispatch_refused(refusal: Refusal, agent: str) -> str:
         case "SUBAGENTS_DISABLED":
             return _SWITCHED_OFF
         case SpawnDeniedError.code:
-            return _led("Subagent spawn denied: ", refusal.message)
+            return _with_start("Subagent spawn denied: ", refusal.message)
         case _:
-            return _led("Subagent failed: ", refusal.message)
+            return _with_start("Subagent failed: ", refusal.message)
     return refusal.message if refusal.message.startswith(start) else f"{start}. {refusal.message}"
 
 
-def _led(start: str, message: str) -> str:
+def _with_start(start: str, message: str) -> str:
     if message.startswith(start):
         return message
     return start + message
 
 
 async def _ended(child: ActiveRun, context: ToolContext) -> ToolOutput:
-    said = notes(child.notes)
+    notices = notes(child.notes)
     if not child.succeeded:
-        lines = [f"Subagent failed: {error_text(child)}", *said]
+        lines = [f"Subagent failed: {error_text(child)}", *notices]
         partial = partial_text(child)
         if partial:
             lines += ["Partial output:", await _shown(partial, child, context)]
         return failed("\n".join(lines))
     note = status_note(child)
     if note:
-        said.append(f"Note: {note}.")
-    if said:
-        said.append("")
-    shown = _NOTHING
+        notices.append(f"Note: {note}.")
+    if notices:
+        notices.append("")
+    shown = _NO_OUTPUT
     if child.result.strip():
         shown = await _shown(child.result, child, context)
-    return ok("\n".join([*said, shown]))
+    return ok("\n".join([*notices, shown]))
 
 
 async def _shown(text: str, child: ActiveRun, context: ToolContext) -> str:

@@ -29,8 +29,8 @@ from retinue.tools.delegation.views import (
     state,
 )
 
-SUCCESSES = 2
-MOST = 200
+MAX_SHOWN_SUCCESSES = 2
+MAX_LISTED_AGENTS = 200
 
 
 class ListSubagentsTool(DelegationTool):
@@ -38,8 +38,8 @@ class ListSubagentsTool(DelegationTool):
     required = ()
     properties: ClassVar[Properties] = {"all": flag_property("Older successes, too")}
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        return ok(list_children(self.delegation.children(), every=given.flag("all")))
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        return ok(list_children(self.delegation.children(), every=arguments.flag("all")))
 
 
 def list_children(children: tuple[ActiveRun, ...], *, every: bool) -> str:
@@ -49,7 +49,7 @@ def list_children(children: tuple[ActiveRun, ...], *, every: bool) -> str:
     chosen = list(children)
     if not every:
         chosen = _worth_showing(children)
-    shown = chosen[:MOST]
+    shown = chosen[:MAX_LISTED_AGENTS]
     lines = list(map(list_line, shown))
     hidden = len(chosen) - len(shown)
     older = len(children) - len(chosen)
@@ -72,7 +72,7 @@ def _worth_showing(children: tuple[ActiveRun, ...]) -> list[ActiveRun]:
             successes.append(child)
         else:
             problems.append(child)
-    return [*active, *problems, *successes[:SUCCESSES]]
+    return [*active, *problems, *successes[:MAX_SHOWN_SUCCESSES]]
 
 
 class SteerSubagentTool(DelegationTool):
@@ -81,11 +81,11 @@ class SteerSubagentTool(DelegationTool):
     properties: ClassVar[Properties] = {"agent_id": text_property("Id or name"), "message": {"type": "string"}}
     aliases: ClassVar[Aliases] = {"agent_id": ID_NAMES, "message": ("prompt", "text", "content", "input")}
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        message = given.text("message").strip()
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        message = arguments.text("message").strip()
         if not message:
             raise ToolError('steer_subagent: "message" is blank. Say what the agent should do.')
-        child = self.delegation.steer(agent_id(given), message)
+        child = self.delegation.steer(agent_id(arguments), message)
         if isinstance(child, Refusal):
             return failed(refusal(child, self.delegation.children()))
         who = f"{child.id} ({shown_name(child)})"
@@ -97,8 +97,8 @@ class SteerSubagentTool(DelegationTool):
         )
 
 
-MINUTES = 5.0
-SHORTEST = 4
+DEFAULT_AGE_MINUTES = 5.0
+MIN_ID_CHARACTERS = 4
 """Characters of an id that must be given at least."""
 
 
@@ -107,28 +107,31 @@ class ClearSubagentsTool(DelegationTool):
     required = ()
     properties: ClassVar[Properties] = {
         "agent_ids": {"type": "array", "items": {"type": "string"}, "description": "Just these, of any age"},
-        "older_than_minutes": {"type": "number", "description": f"Minutes since their end (default {MINUTES:g})"},
+        "older_than_minutes": {
+            "type": "number",
+            "description": f"Minutes since their end (default {DEFAULT_AGE_MINUTES:g})",
+        },
         "include_errors": flag_property("Failed ones, too"),
     }
     aliases: ClassVar[Aliases] = {"agent_ids": ("agent_id", "ids")}
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        wanted = _ids(given)
-        if wanted is None:
-            minutes = given.number("older_than_minutes")
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        ids = _ids(arguments)
+        if ids is None:
+            minutes = arguments.number("older_than_minutes")
             if minutes is not None and minutes < 0:
-                raise given.wrong("older_than_minutes", "0 or more", minutes)
+                raise arguments.wrong("older_than_minutes", "0 or more", minutes)
             if minutes is None:
-                minutes = MINUTES
-            return self._old(minutes, given.flag("include_errors"))
-        found, problems = resolve(wanted, self.delegation.children())
+                minutes = DEFAULT_AGE_MINUTES
+            return self._old(minutes, arguments.flag("include_errors"))
+        ended, problems = resolve(ids, self.delegation.children())
         # An id given on purpose counts whatever the age and the end of its run.
         cleared: tuple[str, ...] = ()
-        if found:
-            cleared = self.delegation.clear(tuple(found), 0.0, True)
-        for each in found:
-            if each not in cleared:
-                problems.append(f"{each}: could not be cleared")
+        if ended:
+            cleared = self.delegation.clear(tuple(ended), 0.0, True)
+        for run_id in ended:
+            if run_id not in cleared:
+                problems.append(f"{run_id}: could not be cleared")
         text = "\n".join([_cleared(cleared), *problems])
         return ToolOutput((Text(text),), is_error=bool(problems))
 
@@ -142,14 +145,14 @@ class ClearSubagentsTool(DelegationTool):
         return ok(text)
 
 
-def resolve(wanted: Sequence[str], children: Sequence[ActiveRun]) -> tuple[list[str], list[str]]:
-    """Return the ids of ended runs meant by `wanted` (an id, a unique beginning of one, or a name), and
+def resolve(names: Sequence[str], children: Sequence[ActiveRun]) -> tuple[list[str], list[str]]:
+    """Return the ids of ended runs meant by `names` (an id, a unique beginning of one, or a name), and
     a line for each that means none, several, or a run at work."""
-    found: dict[str, None] = {}
+    resolved: dict[str, None] = {}
     problems: list[str] = []
-    for each in wanted:
-        alike = _meant(each.strip().removeprefix("@"), children)
-        shown = one_line(each, 80) or '""'
+    for name in names:
+        alike = _meant(name.strip().removeprefix("@"), children)
+        shown = one_line(name, 80) or '""'
         if not alike:
             problems.append(f"{shown}: there is no such agent")
         elif len(alike) > 1:
@@ -158,29 +161,29 @@ def resolve(wanted: Sequence[str], children: Sequence[ActiveRun]) -> tuple[list[
         elif alike[0].live:
             problems.append(f"{shown}: is {alike[0].status}, and only agents that have ended can be cleared")
         else:
-            found[alike[0].id] = None
-    return list(found), problems
+            resolved[alike[0].id] = None
+    return list(resolved), problems
 
 
 def _meant(word: str, children: Sequence[ActiveRun]) -> list[ActiveRun]:
     exact = [child for child in children if word in (child.id, child.name)]
     # A short beginning could clear the wrong agent.
-    if exact or len(word) < SHORTEST:
+    if exact or len(word) < MIN_ID_CHARACTERS:
         return exact[:1]
     return [child for child in children if child.id.startswith(word)]
 
 
-def _ids(given: Arguments) -> list[str] | None:
+def _ids(arguments: Arguments) -> list[str] | None:
     """None when no ids were given; one id as a string counts as a list of one."""
-    value: Any = given.find("agent_ids")
+    value: Any = arguments.find("agent_ids")
     if isinstance(value, str) and not value.lstrip().startswith("["):
         value = list(filter(str.strip, [value]))
     elif isinstance(value, str):
-        value = given.items("agent_ids")
+        value = arguments.items("agent_ids")
     if value is None or value == []:
         return None
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise given.wrong("agent_ids", "a list of ids", value)
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise arguments.wrong("agent_ids", "a list of ids", value)
     return value
 
 
@@ -188,7 +191,7 @@ def _cleared(ids: Sequence[str]) -> str:
     return f"Cleared {len(ids)}: {', '.join(ids)}" if ids else "Cleared none."
 
 
-_NOTIFIED = "You are notified automatically when it ends; wait: true waits for that."
+_NOTIFICATION_NOTE = "You are notified automatically when it ends; wait: true waits for that."
 
 
 class GetSubagentResultTool(DelegationTool):
@@ -207,16 +210,16 @@ class GetSubagentResultTool(DelegationTool):
     hidden: ClassVar[Properties] = {"all": {"type": "boolean"}}
     aliases: ClassVar[Aliases] = {"agent_id": ID_NAMES, "wait": ("block", "blocking")}
 
-    async def call(self, call_id: str, given: Arguments, context: ToolContext) -> ToolOutput:
-        if given.find("agent_id") is None:
-            return ok(list_children(self.delegation.children(), every=given.flag("all")))
-        wanted, wait, verbose = agent_id(given), given.flag("wait"), given.flag("verbose")
-        peek = read_peek(given) if not verbose else None
-        child = self.delegation.view(wanted)
+    async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
+        if arguments.find("agent_id") is None:
+            return ok(list_children(self.delegation.children(), every=arguments.flag("all")))
+        name, wait, verbose = agent_id(arguments), arguments.flag("wait"), arguments.flag("verbose")
+        peek = read_peek(arguments) if not verbose else None
+        child = self.delegation.view(name)
         end: WaitEnd | None = None
         live = self.live()
         if wait and not isinstance(child, Refusal) and child.live:
-            waited = await self.delegation.wait(wanted, live.wait_seconds, call_id)
+            waited = await self.delegation.wait(name, live.wait_seconds, call_id)
             if isinstance(waited, Refusal):
                 child = waited
             else:
@@ -285,4 +288,4 @@ def _still_at_work(child: ActiveRun, end: WaitEnd | None, seconds: float, most: 
         lines.append(queue_line(child, most))
     elif child.last_tool:
         lines.append(f"Now: {one_line(child.last_tool, 160)}")
-    return "\n".join([*lines, _NOTIFIED])
+    return "\n".join([*lines, _NOTIFICATION_NOTE])

@@ -23,15 +23,15 @@ from retinue.core.outcome import CUT_OFF
 from retinue.core.run_state import ActiveRun
 from retinue.core.tool import ToolContext
 from retinue.tools.base import Arguments, ToolError
-from retinue.tools.delegation.base import MOST
+from retinue.tools.delegation.base import MAX_PARENT_CHARACTERS
 from retinue.tools.delegation.frame import framed, one_line
 from retinue.tools.grep import ripgrep
 from retinue.tools.processes import in_thread
 
 NO_OUTPUT = "No output."
-_LISTED = 10
+_MAX_LISTED_AGENTS = 10
 
-_NOTES: dict[Status, str] = {
+_STATUS_NOTES: dict[Status, str] = {
     "steered": "it wrapped up at its turn limit, so the work may be unfinished",
     "aborted": "it went over its turn limit and was cut off, so the work is probably unfinished",
     "stopped": "it was stopped before it was done, so the work is unfinished",
@@ -53,7 +53,7 @@ def status_note(child: ActiveRun) -> str:
         return f"its answer was {CUT_OFF}, so the end is missing; resume it to have the rest"
     if child.outcome is not None and child.outcome.stopped_by == "person":
         return "the user stopped it, so the work is unfinished; leave it, and do not resume or repeat it unasked"
-    return _NOTES.get(child.status, "")
+    return _STATUS_NOTES.get(child.status, "")
 
 
 def shown_name(child: ActiveRun) -> str:
@@ -137,9 +137,9 @@ def state(child: ActiveRun) -> str:
     return " · ".join(filter(None, parts))
 
 
-def notes(said: Iterable[str]) -> list[str]:
+def notes(warnings: Iterable[str]) -> list[str]:
     """Return each thing the caller must know, once."""
-    return [f"Note: {one_line(note, 1_000)}" for note in dict.fromkeys(said) if note]
+    return [f"Note: {one_line(note, 1_000)}" for note in dict.fromkeys(warnings) if note]
 
 
 def list_line(child: ActiveRun) -> str:
@@ -172,9 +172,9 @@ def refusal(refused: Refusal, children: Sequence[ActiveRun] = ()) -> str:
         text += f"\nThe call is kept for 10 minutes: call Agent again with only {example}."
     if refused.code in _NOT_FOUND:
         others = [child for child in children if child.id not in text]
-        known = list(map(list_line, sorted(others, key=lambda child: not child.live)[:_LISTED]))
-        if known:
-            text += "\n" + "\n".join(["Agents you started:", *known])
+        listed = list(map(list_line, sorted(others, key=lambda child: not child.live)[:_MAX_LISTED_AGENTS]))
+        if listed:
+            text += "\n" + "\n".join(["Agents you started:", *listed])
         elif not children:
             text += "\nYou have started no agents."
     return text
@@ -186,8 +186,8 @@ def _tokens(child: ActiveRun) -> str:
 
 
 LINES = 20
-MOST_LINES = 200
-LONGEST_LINE = 4_000
+MAX_PEEK_LINES = 200
+MAX_PEEK_LINE_CHARACTERS = 4_000
 
 
 class Peek(Struct, frozen=True):
@@ -198,36 +198,36 @@ class Peek(Struct, frozen=True):
     after: int | None = None
 
 
-def read_peek(given: Arguments) -> Peek | None:
+def read_peek(arguments: Arguments) -> Peek | None:
     """Return the `peek` of a call; `true` means the defaults."""
-    value = given.find("peek")
+    value = arguments.find("peek")
     if isinstance(value, str) and value.strip().startswith("{"):
         try:
             value = json.loads(value)
         except ValueError:
-            raise given.wrong("peek", "an object", value) from None
+            raise arguments.wrong("peek", "an object", value) from None
     if value is None or value is False or value == "":
         return None
     if value is True:
         return Peek()
     if not isinstance(value, Mapping):
-        raise given.wrong("peek", "an object with lines, regex or after", value)
+        raise arguments.wrong("peek", "an object with lines, regex or after", value)
     inner = Arguments("peek", value)
-    lines = inner.whole("lines", "limit") or LINES
-    return Peek(min(lines, MOST_LINES), inner.optional_text("regex", "pattern"), inner.whole("after"))
+    lines = inner.whole_number("lines", "limit") or LINES
+    return Peek(min(lines, MAX_PEEK_LINES), inner.optional_text("regex", "pattern"), inner.whole_number("after"))
 
 
 async def peek_text(peek: Peek, source: Sequence[str], kind: str, context: ToolContext) -> str:
     """Return the lines under a heading that says which they are. `kind` names the source."""
     numbers, matching = await _matches(peek, source, context)
     if peek.after is not None:
-        wanted = [number for number in numbers if number > peek.after]
-        chosen, which = wanted[:MOST_LINES], f"after line number {peek.after}"
+        matched = [number for number in numbers if number > peek.after]
+        chosen, which = matched[:MAX_PEEK_LINES], f"after line number {peek.after}"
     else:
-        chosen = wanted = numbers[-peek.lines :]
+        chosen = matched = numbers[-peek.lines :]
         which = f"last {peek.lines} lines"
     shown = _fitting([(number, source[number - 1]) for number in chosen], newest=peek.after is None)
-    bounds = _bounds(len(shown), len(chosen), len(wanted))
+    bounds = _bounds(len(shown), len(chosen), len(matched))
     heading = (
         f"Showing {count_noun(len(shown), 'line')}, {which}{matching}{bounds}, "
         f"of {len(source)} total ({kind}). Line numbers index the full source."
@@ -235,7 +235,7 @@ async def peek_text(peek: Peek, source: Sequence[str], kind: str, context: ToolC
     parts = [heading, "(no such lines)"]
     if shown:
         parts = [heading, framed("\n".join(f"[{number}] {line}" for number, line in shown))]
-    if peek.after is not None and shown and shown[-1][0] != wanted[-1]:
+    if peek.after is not None and shown and shown[-1][0] != matched[-1]:
         parts.append(f"Use peek.after: {shown[-1][0]} to continue.")
     return "\n".join(parts)
 
@@ -275,31 +275,31 @@ async def _search(pattern: str, source: Sequence[str], context: ToolContext) -> 
     finally:
         path.unlink(missing_ok=True)
     # A line can match several times: its number counts once.
-    found: dict[int, None] = {}
+    numbers: dict[int, None] = {}
     for line in filter(None, printed.splitlines()):
-        found[int(line.partition(b":")[0])] = None
-    return list(found)
+        numbers[int(line.partition(b":")[0])] = None
+    return list(numbers)
 
 
 def _fitting(lines: list[tuple[int, str]], *, newest: bool) -> list[tuple[int, str]]:
     """Return as many lines as fit the bound on characters, from the end that matters; at least one."""
-    kept: list[tuple[int, str]] = []
-    room = MOST
+    fitting: list[tuple[int, str]] = []
+    room = MAX_PARENT_CHARACTERS
     if newest:
         lines = lines[::-1]
     for number, line in lines:
-        if len(line) > LONGEST_LINE:
-            line = f"{line[:LONGEST_LINE]}… [{len(line) - LONGEST_LINE:,} more characters]"
+        if len(line) > MAX_PEEK_LINE_CHARACTERS:
+            line = f"{line[:MAX_PEEK_LINE_CHARACTERS]}… [{len(line) - MAX_PEEK_LINE_CHARACTERS:,} more characters]"
         room -= len(line) + 10
-        if room < 0 and kept:
+        if room < 0 and fitting:
             break
-        kept.append((number, line))
-    return kept[::-1] if newest else kept
+        fitting.append((number, line))
+    return fitting[::-1] if newest else fitting
 
 
-def _bounds(shown: int, chosen: int, wanted: int) -> str:
+def _bounds(shown: int, chosen: int, matching: int) -> str:
     if shown < chosen:
-        return f", limited to {MOST} characters"
-    if chosen < wanted:
-        return f", limited to {MOST_LINES} lines"
+        return f", limited to {MAX_PARENT_CHARACTERS} characters"
+    if chosen < matching:
+        return f", limited to {MAX_PEEK_LINES} lines"
     return ""
