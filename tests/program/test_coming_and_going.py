@@ -195,7 +195,7 @@ def test_an_answer_after_kill_9_takes_the_conversation_up_again(window: Terminal
     window.see("Inbox", "Which colour?")
     [view] = json.loads(project.retinue("runs", "list", "--json").stdout)["runs"]
     os.kill(view["pid"], signal.SIGKILL)
-    window.see("go on with: retinue --continue")
+    window.see("continue with: retinue --continue")
     window.run("clear; retinue -c")
     window.see("F2 to answer", "Which colour?")
     [item] = json.loads(project.retinue("inbox", "list", "--json").stdout)["items"]

@@ -136,7 +136,7 @@ def test_a_removed_key_is_gone_and_what_is_left_is_said(run: Run, tmp_path: Path
     ]
     assert KEY not in (tmp_path / "home/.retinue/keys.json").read_text()
     again = run("models", "remove", "openrouter")
-    assert (again.returncode, "Nothing is kept for 'openrouter'" in again.stderr) == (2, True)
+    assert (again.returncode, "Nothing is stored for 'openrouter'" in again.stderr) == (2, True)
 
 
 def test_an_agent_that_reads_the_stored_key_gets_it_redacted(run: Run, tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def undo_run(
         removed = local_time(forgotten, _DATE_FORMAT)
         raise StateError(
             f"Run {row.id} cannot be undone any more: its checkpoints were removed on {removed}.",
-            remedy=f"How long they are kept: checkpoints.keepDays. What it changed: retinue runs effects {row.id[:8]}",
+            remedy=f"checkpoints.keepDays sets how long they are kept. Its changes: retinue runs effects {row.id[:8]}",
         )
     if files and not dry_run:
         _record(folder, row, files, turn, force)

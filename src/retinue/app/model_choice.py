@@ -81,7 +81,7 @@ async def ways_to_a_model(project: Project) -> list[ModelRow]:
     for name, page in KEY_PAGES.items():
         rows.append(ModelRow(f"key:{name}", f"{name:<10} · a key from {page}"))
     rows.append(ModelRow("address", "Another server that speaks OpenAI's API, by its address"))
-    rows.append(ModelRow("planner", "Go on without a language model: the planner only searches files"))
+    rows.append(ModelRow("planner", "Continue without a language model: the planner only searches files"))
     return rows
 
 

@@ -437,7 +437,7 @@ async def remove_provider(cwd: Path, name: str) -> RemovedProvider:
     remaining_source = key_source(name, cwd)
     if not had_key and not had_entry:
         why = f" Its key comes from {remaining_source}." if remaining_source else ""
-        raise UsageError(f"Nothing is kept for '{name}'.{why}", remedy="See what there is: retinue models list")
+        raise UsageError(f"Nothing is stored for '{name}'.{why}", remedy="See what there is: retinue models list")
     default = None if remaining_source else setup.forget_default(name, variables)
     return RemovedProvider(
         provider=name,

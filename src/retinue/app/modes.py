@@ -44,12 +44,12 @@ MODE_ENTRIES: tuple[ModeEntry, ...] = (
     ModeEntry(
         "auto",
         "a model approves",
-        "The model of permissions.autoModel decides what would be asked; what it leaves open is asked.",
+        "The model of permissions.autoModel decides instead of a person; a person is asked if it cannot decide.",
     ),
     ModeEntry(
         "bypassPermissions",
         "⏵⏵⏵ asks nothing",
-        "Everything is done without asking, but for what a rule forbids. Use it only inside a container.",
+        "Everything runs without asking, except what a rule forbids. Use it only inside a container.",
     ),
 )
 BY_MODE = {entry.mode: entry for entry in MODE_ENTRIES}

@@ -66,6 +66,6 @@ def _of_pydantic(kind: Any, why: Exception) -> OutputType[Any]:
         return OutputType(adapter.json_schema(), adapter.validate_python)
     except Exception as error:
         raise UsageError(
-            f"schema={kind!r} is no type that a result can have: {why}.",
+            f"schema={kind!r} is not a type that a result can have: {why}.",
             remedy="Give a pydantic model, a dataclass, a TypedDict, a list of one of them, or a JSON Schema.",
         ) from error

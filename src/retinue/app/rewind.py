@@ -174,7 +174,7 @@ def report_files(done: Sequence[UndoneFile], cwd: str) -> str:
     if back:
         sentences.append(f"{plural(len(back), 'file')} put back: {name_files(back, cwd)}.")
     for file in untouched[:MAX_NAMED_FILES]:
-        sentences.append(f"Left as it is: {short_path(file.path, cwd)} ({file.detail}).")
+        sentences.append(f"Not changed: {short_path(file.path, cwd)} ({file.detail}).")
     if len(untouched) > MAX_NAMED_FILES:
         sentences.append(f"And {len(untouched) - MAX_NAMED_FILES} more.")
     return " ".join(sentences) or "No file had to be put back."

@@ -151,7 +151,7 @@ async def test_undo_takes_back_the_files_of_the_last_message_and_leaves_what_oth
         await talk(scene, app, pilot, "three", "three.txt")
         (app.project.cwd / "three.txt").write_text("mine now\n")
         await type_in(pilot, "/undo")
-        await until(pilot, lambda: "Left as it is: three.txt" in picture(app))
+        await until(pilot, lambda: "Not changed: three.txt" in picture(app))
         assert (app.project.cwd / "three.txt").read_text() == "mine now\n"
 
 

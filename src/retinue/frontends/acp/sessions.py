@@ -122,7 +122,7 @@ class EditorSessions:
             folder, row = await asyncio.to_thread(find_main_run, session_id, cwd)
             session = await self._open(row.id, Path(row.cwd), folder, params)
         elif not session.has_run:
-            raise RpcError(NOT_FOUND, f"Nothing was said in the session '{session_id}' yet.")
+            raise RpcError(NOT_FOUND, f"Nothing has been sent in the session '{session_id}' yet.")
         await session.load(sends_history=sends_history)
         return await self._describe(session)
 

@@ -129,7 +129,7 @@ def _wait(child: int, channel: int, before: Any) -> int:
     if code < 0:
         _restore(before)
         name = signal.Signals(-code).name
-        print(f"retinue: the app was ended by {name}; go on with: retinue --continue", file=sys.stderr)
+        print(f"retinue: the app was ended by {name}; continue with: retinue --continue", file=sys.stderr)
         return 128 - code
     return code
 
@@ -273,7 +273,7 @@ async def show(retinue: Retinue, host: Host | None, elsewhere: str | None = None
     if how_left == "keep" and host is not None:
         live = sum(node.live for node in retinue.supervisor.members.values())
         what = "1 run goes" if live == 1 else f"{live} runs go"
-        say(f"retinue: {what} on in process {os.getpid()}; what they ask waits in the inbox.")
+        say(f"retinue: {what} on in process {os.getpid()}; their questions wait in the inbox.")
         say("  Watch: retinue attach. Stop: retinue runs stop --all")
         # A person may answer later, so questions are not denied.
         retinue.supervisor.project.inbox_service.attended += 1

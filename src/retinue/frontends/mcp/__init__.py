@@ -46,7 +46,7 @@ def claim_streams() -> WireStreams:
             "Stdin or stdout is closed.", remedy="A host starts this program: retinue mcp install"
         ) from None
     if os.isatty(reading):
-        sys.stderr.write("Waiting for a host on stdin. What to write into its configuration: retinue mcp install\n")
+        sys.stderr.write("Waiting for a host on stdin. Its configuration: retinue mcp install\n")
     return WireStreams(os.fdopen(reading, "rb"), os.fdopen(writing, "wb"))
 
 

@@ -93,7 +93,7 @@ def form_of(item: InboxItem) -> dict[str, Any]:
             required.append("message")
     else:
         required.append("choice")
-        about = "With a denial: what to do instead"
+        about = "For a denial: the alternative"
         fields["message"] = {"type": "string", "title": "Message", "description": about, "maxLength": 10_000}
     schema: dict[str, Any] = {"type": "object", "properties": fields, "required": required}
     return {"mode": "form", "message": describe_item(item), "requestedSchema": schema}

@@ -14,7 +14,7 @@ WAIT_SECONDS = 50
 
 Word = Annotated[str, Meta(min_length=1, max_length=500)]
 Wait = Annotated[
-    float, Meta(ge=0, le=86_400, description="Wait at most so long; the run goes on. 0: return at once with its id")
+    float, Meta(ge=0, le=86_400, description="Wait at most this long; the run continues. 0: return its id immediately")
 ]
 RunId = Annotated[str, Meta(min_length=1, max_length=500, description="Id of the run, its beginning, or @name")]
 ModelName = Annotated[str, Meta(min_length=1, max_length=500, description="provider/model, instead of the agent's own")]
@@ -28,7 +28,7 @@ class AgentTaskParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         Meta(
             min_length=1,
             max_length=200_000,
-            description="What to do. The agent sees nothing of your conversation: name files, facts and what to report",
+            description="The task. The agent cannot see your conversation: name files, facts and the expected report",
         ),
     ]
     model: ModelName | None = None
@@ -71,18 +71,20 @@ class GetResultParams(RunParams, frozen=True, forbid_unknown_fields=True, kw_onl
 
 class SteerParams(RunParams, frozen=True, forbid_unknown_fields=True, kw_only=True):
     message: Annotated[
-        str, Meta(min_length=1, max_length=200_000, description="What to tell it, after its current calls")
+        str, Meta(min_length=1, max_length=200_000, description="The message, which it reads after its current calls")
     ]
 
 
 class AnswerParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     item: Annotated[str, Meta(min_length=1, max_length=500, description="Id of what waits, or its beginning")]
     choice: Annotated[str, Meta(min_length=1, max_length=10_000, description="One of its options, or words")]
-    message: Annotated[str, Meta(max_length=10_000, description="Told to the agent with a denial")] = ""
+    message: Annotated[str, Meta(max_length=10_000, description="Sent to the agent with a denial")] = ""
 
 
 class ResumeParams(RunParams, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    prompt: Annotated[str, Meta(min_length=1, max_length=200_000, description="What to tell it first")] | None = None
+    prompt: (
+        Annotated[str, Meta(min_length=1, max_length=200_000, description="A message that it reads first")] | None
+    ) = None
     model: ModelName | None = None
     wait_seconds: Wait | None = None
 

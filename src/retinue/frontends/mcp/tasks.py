@@ -64,7 +64,7 @@ async def get_task(feed: Feed, host: McpHost, query: TaskQuery) -> dict[str, Any
         snapshot = await resume_interrupted(feed, snapshot, host.by)
     except RetinueError as error:
         # The tool failed, not the protocol, so the task is complete with an error.
-        message = f"The run was cut off and could not be taken up again: {error.message}"
+        message = f"The run was interrupted and could not be resumed: {error.message}"
         result = error_result(StateError(message, remedy=error.remedy))
         return {**_task(snapshot.row, "completed", message), "result": _wire(result)}
     row, outcome = snapshot.row, snapshot.outcome
@@ -92,7 +92,7 @@ async def update_task(feed: Feed, host: McpHost, update: TaskUpdate) -> dict[str
             continue
         action, content = answer.get("action"), answer.get("content") or {}
         if action not in _FORM_ACTIONS or not isinstance(content, dict):
-            raise MCPError(INVALID_PARAMS, f"The response to {item.id} is no result of elicitation/create.")
+            raise MCPError(INVALID_PARAMS, f"The response to {item.id} is not a result of elicitation/create.")
         try:
             await answer_item(feed, item, action, content, host.by)
         except UsageError as error:

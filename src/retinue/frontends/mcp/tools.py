@@ -218,9 +218,9 @@ async def _started_before(call: HostCall, order: SpawnOrder) -> RunSnapshot | No
     except UnknownRunError:
         snapshot = None
     if snapshot is None or call.state != _REQUEST_STATE_PREFIX + snapshot.row.id:
-        raise MCPError(INVALID_PARAMS, "requestState is not one that this server has sent.")
+        raise MCPError(INVALID_PARAMS, "requestState was not sent by this server.")
     if snapshot.asked.get("order") != digest_of(order):
-        raise UsageError("The call comes back with other arguments.", remedy="Call get_result with the run instead.")
+        raise UsageError("The call was repeated with other arguments.", remedy="Call get_result with the run instead.")
     return snapshot
 
 
@@ -255,21 +255,21 @@ async def list_runs(call: HostCall, offer: Offer, arguments: params.ListRunsPara
 
 @host_tool("Get the result of a run", params.GetResultParams, reads=True, schema=RESULT_SCHEMA)
 async def get_result(call: HostCall, offer: Offer, arguments: params.GetResultParams) -> ToolResult:
-    """Wait for a run and return its result, or how it stands after wait_seconds."""
+    """Wait for a run and return its result, or its status after wait_seconds."""
     snapshot = await snapshot_run(call.feed, arguments.run)
     return await wait_for_run(call, snapshot, arguments.wait_seconds, verbose=arguments.verbose)
 
 
 @host_tool("Steer a run", params.SteerParams)
 async def steer(call: HostCall, offer: Offer, arguments: params.SteerParams) -> CallToolResult:
-    """Tell a live run something. It reads it after its current tool calls."""
+    """Send a message to a live run, which reads it after its current tool calls."""
     answer = await call.feed.say(arguments.run, arguments.message, by=call.host.by, verbatim=True)
     return text_result(answer.text, {"runId": answer.run_id, "text": answer.text})
 
 
 @host_tool("Stop a run", params.RunParams)
 async def stop(call: HostCall, offer: Offer, arguments: params.RunParams) -> CallToolResult:
-    """Stop a run and all that it has started. It keeps what it has said and can be resumed."""
+    """Stop a run and all runs below it. It keeps its answers so far and can be resumed."""
     answer = await call.feed.stop(arguments.run, by=call.host.by, tree=True)
     return text_result(answer.text, {"runId": answer.run_id, "text": answer.text})
 
@@ -292,13 +292,13 @@ async def answer(call: HostCall, offer: Offer, arguments: params.AnswerParams) -
 
 @host_tool("Resume a run", params.ResumeParams, destroys=True, schema=RESULT_SCHEMA)
 async def resume(call: HostCall, offer: Offer, arguments: params.ResumeParams) -> ToolResult:
-    """Go on with a run that has ended, was stopped or was interrupted, with what it knows."""
+    """Resume a run that has ended, was stopped or was interrupted, with its conversation."""
     snapshot = await snapshot_run(call.feed, arguments.run)
     run_id = snapshot.row.id
     await offer.find(call.feed, snapshot.row.agent)
     state = _REQUEST_STATE_PREFIX + run_id
     if call.state not in (None, state):
-        raise MCPError(INVALID_PARAMS, "requestState is not one that this server has sent.")
+        raise MCPError(INVALID_PARAMS, "requestState was not sent by this server.")
     if call.state is None:
         if snapshot.row.state in LIVE:
             raise ConflictError(f"Run {run_id} is running.", remedy="Steer it instead, or wait for it: get_result.")

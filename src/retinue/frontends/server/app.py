@@ -172,7 +172,7 @@ def read_params(route: Route, request: Request) -> Any:
         raise RequestError(400, "INVALID", "The query is not UTF-8.") from None
     for name, value in pairs:
         if name in values:
-            raise RequestError(422, "INVALID", f"The parameter {name!r} is given twice.")
+            raise RequestError(422, "INVALID", f"The parameter {name!r} occurs twice.")
         values[name] = value
     for name, value in request.path_params.items():
         if name in values:

@@ -83,7 +83,7 @@ class Access:
             self._count_failure()
         challenge = f'Bearer realm="retinue", start="{self.credentials.start_id}"'
         if scheme == b"code":
-            text, remedy = "This link was used already, or it is too old.", "Get a new one with: retinue open"
+            text, remedy = "This link was used already, or has expired.", "Get a new one with: retinue open"
             raise RequestError(401, "CODE", text, remedy, {"www-authenticate": challenge})
         text = "The request has no token of this server, or a wrong one."
         remedy = "Send Authorization: Bearer TOKEN. `retinue open --json` prints the token."
