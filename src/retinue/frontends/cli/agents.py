@@ -107,12 +107,14 @@ def _row(agent: AgentView) -> tuple[str, ...]:
 
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="exact, or without regard to case where that is clear")
+    parser.add_argument("name", metavar="NAME", help="exact, or in any case if unambiguous")
     add_where(parser, LOOK_FROM_HELP)
     parser.add_argument(
         "--agents", metavar="JSON", help="additional agents as JSON, in the format of Claude Code's --agents"
     )
-    parser.add_argument("--prompt", action="store_true", help="print what the model sees, with tokens of every part")
+    parser.add_argument(
+        "--prompt", action="store_true", help="print the prompt of the model, with tokens of every part"
+    )
     parser.add_argument(
         "--task", metavar="TEXT", default=NO_TASK, help="with --prompt: the task that the preview shows"
     )

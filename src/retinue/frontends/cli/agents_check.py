@@ -34,7 +34,7 @@ _SEVERITY_NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", 
 
 def configure_lint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", metavar="PATH", help="files or folders (default: all visible agents)")
-    parser.add_argument("--fix", action="store_true", help="repair what can be repaired without adding rights")
+    parser.add_argument("--fix", action="store_true", help="make the repairs that add no rights")
     parser.add_argument("--format", choices=("text", "github"), default="text", help="how findings are printed")
     parser.add_argument("--strict", action="store_true", help="also exit 1 on warnings")
     add_where(parser, LOOK_FROM_HELP)
@@ -124,7 +124,7 @@ def configure_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("agents", nargs="+", metavar="NAME|FILE", help="agents by name, or their files")
     parser.add_argument("--to", required=True, choices=WRITABLE, help="the dialect to write")
     parser.add_argument("--output", "-o", default="-", metavar="DIR|FILE|-", help="where to (default: -, stdout)")
-    parser.add_argument("--strict", action="store_true", help="exit 1 when something is lost")
+    parser.add_argument("--strict", action="store_true", help="exit 1 if something is lost")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     add_where(parser, LOOK_FROM_HELP)
 
@@ -173,7 +173,7 @@ def describe(loss: Loss) -> str:
 
 def configure_parse(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="an agent file of any dialect, or a SKILL.md")
-    parser.add_argument("--dialect", choices=(*DIALECTS, *SKILL_DIALECTS), help="read every file as this dialect's")
+    parser.add_argument("--dialect", choices=(*DIALECTS, *SKILL_DIALECTS), help="parse every file in this dialect")
 
 
 def execute_parse(args: argparse.Namespace) -> int:

@@ -218,7 +218,7 @@ def execute_eject(args: argparse.Namespace) -> int:
 
 
 def configure_disable(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="the agent to switch off")
+    parser.add_argument("name", metavar="NAME", help="the agent to disable")
     parser.add_argument("--user", action="store_true", help="hide a built-in agent in all your projects")
     add_where(parser, LOOK_FROM_HELP)
 
@@ -254,7 +254,7 @@ def _report(done: SwitchedAgent, *, as_json: bool) -> int:
 
 
 def configure_enable(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="the agent to switch on")
+    parser.add_argument("name", metavar="NAME", help="the agent to enable")
     add_where(parser, LOOK_FROM_HELP)
 
 

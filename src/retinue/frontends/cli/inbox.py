@@ -21,7 +21,7 @@ COMMAND_LINE_NAME = "command line"
 def configure_list(parser: argparse.ArgumentParser) -> None:
     add_where(parser)
     parser.add_argument("--all", action="store_true", help="also answered, expired and withdrawn items")
-    parser.add_argument("--everywhere", action="store_true", help="of all projects")
+    parser.add_argument("--everywhere", action="store_true", help="include all projects")
     parser.add_argument("--limit", type=count, default=50, metavar="N", help="at most N items (default: 50; 0: all)")
 
 
@@ -60,7 +60,7 @@ def _lines(row: InboxRow) -> list[str]:
 
 
 def configure_answer(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("item", metavar="ID", help="id of the item, or its beginning: retinue inbox list")
+    parser.add_argument("item", metavar="ID", help="id of the item, or a prefix of it: retinue inbox list")
     parser.add_argument("choice", metavar="ANSWER", nargs="+", help="one of the item's answers; words for a question")
     parser.add_argument("--message", metavar="TEXT", default="", help="a message for the agent with a denial")
     add_where(parser)

@@ -21,8 +21,8 @@ from retinue.frontends.cli.project import add_cwd, add_json, folder, say, write_
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("host", metavar="HOST", nargs="?", help=f"one of: {', '.join(HOSTS)}")
     parser.add_argument("--write", action="store_true", help="change the file of the host")
-    parser.add_argument("--tools", choices=("shared", "per-agent"), help="as `retinue mcp` takes it")
-    parser.add_argument("--agents", metavar="A,B", help="as `retinue mcp` takes it")
+    parser.add_argument("--tools", choices=("shared", "per-agent"), help="the same option of `retinue mcp`")
+    parser.add_argument("--agents", metavar="A,B", help="the same option of `retinue mcp`")
     add_cwd(parser, "the project whose agents are offered (default: here)")
     add_json(parser)
 

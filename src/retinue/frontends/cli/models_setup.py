@@ -36,11 +36,11 @@ OTHER_PROVIDER = "other"
 
 def configure_add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("provider", metavar="PROVIDER", nargs="?", help="such as openrouter")
-    parser.add_argument("--url", metavar="ADDRESS", default="", help="the address of a server of your own")
+    parser.add_argument("--url", metavar="ADDRESS", default="", help="the address of your own server")
     parser.add_argument("--key-stdin", action="store_true", help="read the key from standard input")
     parser.add_argument("--model", metavar="ID", default="", help="the model to try (default: the usual one)")
     parser.add_argument("--default", action="store_true", help="use it from now on, also where another key is set")
-    parser.add_argument("--no-check", action="store_true", help="keep it without trying it")
+    parser.add_argument("--no-check", action="store_true", help="store it without a test")
     add_where(parser, _SETTINGS_FOLDER_HELP)
 
 
@@ -195,7 +195,7 @@ def execute_remove(args: argparse.Namespace) -> int:
 
 def configure_test(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name", metavar="NAME", nargs="?", help="provider/id or a part of a name (default: the usual one)"
+        "name", metavar="NAME", nargs="?", help="provider/id or a part of a name (default: the default model)"
     )
     add_where(parser, _SETTINGS_FOLDER_HELP)
 

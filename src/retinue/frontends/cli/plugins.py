@@ -53,7 +53,7 @@ def _line(plugin: PluginView) -> str:
 
 def configure_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="only this plugin")
-    parser.add_argument("--trust", action="store_true", help="also import what the project brings, this once")
+    parser.add_argument("--trust", action="store_true", help="also import the project's tools, this time only")
     add_where(parser, LOOKED_AT_HELP)
 
 

@@ -110,7 +110,7 @@ def add_where(parser: argparse.ArgumentParser, help: str = "the project to look 
     add_json(parser)
 
 
-def add_run(parser: argparse.ArgumentParser, help: str = "id of the run, its beginning, or @name") -> None:
+def add_run(parser: argparse.ArgumentParser, help: str = "id of the run, a prefix of it, or @name") -> None:
     """Add the argument for a run, in the form that `locate` accepts."""
     parser.add_argument("run", metavar="ID", help=help)
 

@@ -27,11 +27,11 @@ from retinue.frontends.cli.project import add_where, count, folder, say, write_j
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("cassette", metavar="CASSETTE", help="a file of `retinue runs export RUN --cassette`")
-    parser.add_argument("--to", type=count, metavar="SEQ", help="show the run as it stood after this event")
+    parser.add_argument("--to", type=count, metavar="SEQ", help="show the state of the run after this event")
     parser.add_argument(
         "--tools", choices=("recorded", "live"), default="recorded", help="where results come from (default: recorded)"
     )
-    parser.add_argument("--diff", metavar="OTHER", help="compare with another cassette, and play nothing")
+    parser.add_argument("--diff", metavar="OTHER", help="compare with another cassette, without a replay")
     add_where(parser, "where to search for the project (default: here)")
 
 

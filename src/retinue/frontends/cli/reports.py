@@ -73,8 +73,8 @@ def _add_since(parser: argparse.ArgumentParser, what: str = "since then") -> Non
 def configure_cost(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", choices=GROUPINGS, default="agent", help="the key of the totals (default: agent)")
     _add_since(parser, "runs active since then")
-    parser.add_argument("--all", action="store_true", help="of all projects")
-    parser.add_argument("--limit", type=count, default=0, metavar="N", help="the first N lines; the total counts all")
+    parser.add_argument("--all", action="store_true", help="include all projects")
+    parser.add_argument("--limit", type=count, default=0, metavar="N", help="the first N lines; the total includes all")
     add_where(parser)
 
 
@@ -139,7 +139,7 @@ def configure_activity(parser: argparse.ArgumentParser) -> None:
     )
     _add_since(parser)
     parser.add_argument("--recent", type=count, default=0, metavar="N", help="also list the newest N calls")
-    parser.add_argument("--all", action="store_true", help="of all projects")
+    parser.add_argument("--all", action="store_true", help="include all projects")
     add_where(parser)
 
 
@@ -192,7 +192,11 @@ def configure_logs(parser: argparse.ArgumentParser) -> None:
         "--level", choices=("all", *TROUBLE_LEVELS), default="all", help="only warnings, or only errors"
     )
     parser.add_argument(
-        "--type", choices=TROUBLE_SOURCES, action="append", dest="sources", help="only from there; may be repeated"
+        "--type",
+        choices=TROUBLE_SOURCES,
+        action="append",
+        dest="sources",
+        help="only from this source; may be repeated",
     )
     for name in ("search", "fetch", "convert", "lsp"):
         parser.add_argument(

@@ -115,7 +115,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         "--output-format",
         choices=["text", "json", "stream-json"],
         default="text",
-        help="as Claude Code has it: json is one document; stream-json is every event as a line, the outcome last",
+        help="as in Claude Code: json is one document; stream-json is one line per event, the outcome last",
     )
     # `print_refusal` prints refusals in the requested format.
     parser.set_defaults(documents=True)
@@ -146,8 +146,8 @@ def add_session_flags(parser: argparse.ArgumentParser) -> None:
     _add_list(parser, ("--disallowedTools", "--disallowed-tools"), "RULE", "never happens: Write, 'Bash(git push:*)'")
     _add_list(parser, ("--add-dir",), "DIR", "a folder to work in beside the project")
     _add_list(parser, ("--mcp-config",), "FILE", "MCP servers of a file such as .mcp.json, or as JSON")
-    parser.add_argument("--settings", metavar="FILE", help="settings of a file, or as JSON, before all others")
-    parser.add_argument("--append-system-prompt", metavar="TEXT", help="put this behind the agent's own prompt")
+    parser.add_argument("--settings", metavar="FILE", help="settings from a file, or as JSON, that override all others")
+    parser.add_argument("--append-system-prompt", metavar="TEXT", help="append this to the agent's prompt")
 
 
 def _add_list(parser: argparse.ArgumentParser, names: tuple[str, ...], metavar: str, help: str) -> None:

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
     add_where(parser)
-    parser.add_argument("--all", action="store_true", help="of all projects")
+    parser.add_argument("--all", action="store_true", help="include all projects")
     parser.add_argument("--state", choices=get_args(State), action="append", help="only runs in this state")
     parser.add_argument("--agent", metavar="NAME", help="only runs of this agent")
     parser.add_argument("--touched", metavar="PATH", help="only runs that read or wrote this file")
@@ -217,8 +217,8 @@ def _ending_lines(row: RunState, ending: RunEnding) -> list[str]:
 
 
 def configure_effects(parser: argparse.ArgumentParser) -> None:
-    add_run(parser, "id of the run, or its beginning")
-    parser.add_argument("--tree", action="store_true", help="also all runs it has started, and theirs")
+    add_run(parser, "id of the run, or a prefix of it")
+    parser.add_argument("--tree", action="store_true", help="include all runs below it")
     add_where(parser)
 
 

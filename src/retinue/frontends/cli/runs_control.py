@@ -86,8 +86,8 @@ def execute_steer(args: argparse.Namespace) -> int:
 
 
 def configure_stop(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="ID", nargs="?", help="id of the run, its beginning, or @name")
-    parser.add_argument("--tree", action="store_true", help="also all runs it has started, and theirs")
+    parser.add_argument("run", metavar="ID", nargs="?", help="id of the run, a prefix of it, or @name")
+    parser.add_argument("--tree", action="store_true", help="include all runs below it")
     parser.add_argument("--all", action="store_true", help="every run of this project, of all processes")
     add_where(parser)
 
@@ -190,11 +190,11 @@ _FATE_WORDS = {
 
 
 def configure_undo(parser: argparse.ArgumentParser) -> None:
-    add_run(parser, "id of the run, or its beginning")
-    parser.add_argument("--turn", type=int, metavar="N", help="only what it did in turn N and later")
-    parser.add_argument("--tree", action="store_true", help="also what the runs it has started did")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
-    parser.add_argument("--force", action="store_true", help="also overwrite what others have changed since")
+    add_run(parser, "id of the run, or a prefix of it")
+    parser.add_argument("--turn", type=int, metavar="N", help="only changes of turn N and later")
+    parser.add_argument("--tree", action="store_true", help="include the runs below it")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would happen")
+    parser.add_argument("--force", action="store_true", help="also overwrite later changes of others")
     add_where(parser)
 
 
@@ -238,7 +238,7 @@ def _print_undo(row: RunState, report: UndoReport) -> None:
 def configure_prune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--older-than", type=count, default=30, metavar="DAYS", help="(default: %(default)s)")
     parser.add_argument("--events", action="store_true", help="also their messages and results: they cannot be resumed")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would be removed")
     add_where(parser)
 
 

@@ -64,7 +64,7 @@ def execute_export(args: argparse.Namespace) -> int:
 
 
 def configure_diff(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("left", metavar="A", help="a run (its id, the beginning of it, @name) or a cassette file")
+    parser.add_argument("left", metavar="A", help="a run (its id, a prefix of it, @name) or a cassette file")
     parser.add_argument("right", metavar="B", help="the run or cassette to compare it with")
     add_where(parser)
 

@@ -27,7 +27,7 @@ _PROJECT_HELP = "the project (default: here)"
 
 
 def configure_change(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", help="id, beginning of an id, or name")
+    parser.add_argument("job", help="id, prefix of an id, or name")
     add_where(parser, _PROJECT_HELP)
 
 
@@ -95,7 +95,7 @@ def configure_add(parser: argparse.ArgumentParser) -> None:
         choices=["skip", "catch-up"],
         help="missed times: skip them, or catch up once",
     )
-    parser.add_argument("--jitter", type=float, metavar="SECONDS", help="start up to this much later")
+    parser.add_argument("--jitter", type=float, metavar="SECONDS", help="a random delay of up to this time")
     parser.add_argument("--model", metavar="M", help="model of its runs")
     parser.add_argument("--max-turns", type=int, metavar="N", help="turns of each run")
     add_where(parser, _PROJECT_HELP)
@@ -177,7 +177,7 @@ configure_run = configure_change
 
 def configure_daemon(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="start the jobs that are due, wait for them, and exit")
-    parser.add_argument("--quiet", action="store_true", help="say nothing")
+    parser.add_argument("--quiet", action="store_true", help="print nothing")
     add_cwd(parser, _PROJECT_HELP)
 
 

@@ -32,7 +32,7 @@ def execute_settings(args: argparse.Namespace) -> int:
 
 
 def configure_agents(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dialect", metavar="NAME", help="only that of one dialect: claude, pi, …")
+    parser.add_argument("--dialect", metavar="NAME", help="only one dialect: claude, pi, …")
 
 
 def execute_agents(args: argparse.Namespace) -> int:

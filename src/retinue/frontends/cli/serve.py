@@ -30,7 +30,9 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-browser", action="store_true", help="do not open the page")
     parser.add_argument("--json", action="store_true", help="print one JSON object when ready: url, port, token, pid")
-    parser.add_argument("--name", action="append", metavar="HOST", default=[], help="a further name of this machine")
+    parser.add_argument(
+        "--name", action="append", metavar="HOST", default=[], help="an additional host name of this machine"
+    )
     parser.add_argument("--certificate", type=Path, metavar="FILE", help="serve with TLS: the certificate")
     parser.add_argument("--key", type=Path, metavar="FILE", help="serve with TLS: the key of the certificate")
     parser.add_argument("--uds", type=Path, metavar="FILE", help="listen on a Unix socket instead of a port")
@@ -83,7 +85,7 @@ def execute_serve(args: argparse.Namespace) -> int:
 
 
 def configure_open(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", nargs="?", help="id of the run to show, or its beginning")
+    parser.add_argument("run", metavar="RUN", nargs="?", help="id of the run to show, or a prefix of it")
     parser.add_argument("--no-browser", action="store_true", help="print the address only")
     parser.add_argument("--json", action="store_true", help="print one JSON object: url, port, token, pid")
     add_cwd(parser, "the project whose server is meant (default: here)")

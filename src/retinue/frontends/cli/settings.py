@@ -24,7 +24,7 @@ _SEEN_FROM_HELP = "as seen from there (default: here)"
 
 
 def configure_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", nargs="*", metavar="WORD", help="only settings whose name or meaning has all of these")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only settings that contain all of these words")
     parser.add_argument("--all", action="store_true", help="include defaults, each with its description")
     add_where(parser, _SEEN_FROM_HELP)
 
@@ -74,7 +74,7 @@ def _lines(settings: Iterable[SettingView], *, everything: bool) -> list[str]:
 
 def configure_get(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="a setting, or an alias of it")
-    parser.add_argument("--explain", action="store_true", help="meaning, accepted values, and where the value is from")
+    parser.add_argument("--explain", action="store_true", help="show description, accepted values and origin")
     add_where(parser, _SEEN_FROM_HELP)
 
 
@@ -111,7 +111,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         "--project", dest="target", action="store_const", const="project", help=".retinue/settings.json (default)"
     )
     parser.set_defaults(target="project")
-    parser.add_argument("--explain", action="store_true", help="print afterwards where the value is from")
+    parser.add_argument("--explain", action="store_true", help="print the origin of the value afterwards")
     add_where(parser, "the project (default: here)")
 
 

@@ -52,7 +52,7 @@ def _marks(skill: SkillView) -> list[str]:
 
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="exact, or without regard to case")
+    parser.add_argument("name", metavar="NAME", help="exact, or in any case")
     parser.add_argument("--arguments", metavar="TEXT", default="", help="the arguments of the skill")
     add_where(parser, LOOK_FROM_HELP)
 

@@ -292,7 +292,7 @@ async def _say_farewell(retinue: Retinue, main_id: str, elsewhere: str | None) -
 
 
 def configure_attach(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="ID", nargs="?", help="id of a run, its beginning, or @name")
+    parser.add_argument("run", metavar="ID", nargs="?", help="id of a run, a prefix of it, or @name")
     add_cwd(parser)
 
 

@@ -44,7 +44,7 @@ def configure_run(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--live", metavar="MODEL", help="ask this model instead of playing recordings; costs money")
     parser.add_argument("--max-usd", type=positive, metavar="X", help="what all live runs may cost; needed for --live")
-    parser.add_argument("--repeat", type=positive_count, metavar="N", help="run each case so often (live only)")
+    parser.add_argument("--repeat", type=positive_count, metavar="N", help="repetitions of each case (live only)")
     parser.add_argument("--record", action="store_true", help="write the cassettes of what runs live")
     parser.add_argument("--update", action="store_true", help="write golden files and cassettes anew from this run")
     parser.add_argument("--junit", metavar="FILE", help="write a JUnit document to this file")

@@ -50,24 +50,28 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="URL",
-        help="a git repository, or the beginning of its URL, that files of runs may travel through; repeatable",
+        help="a git repository, or a prefix of its URL, that may transport files of runs; repeatable",
     )
     parser.add_argument(
         "--project",
         action="append",
         default=[],
         metavar="NAME",
-        help="make the log of this project, for senders whose role in the database may not; repeatable",
+        help="create the log of this project, for senders whose database role may not; repeatable",
     )
     parser.add_argument(
-        "--grace", type=positive, default=20.0, metavar="SECONDS", help="for runs to finish after SIGTERM (default: 20)"
+        "--grace",
+        type=positive,
+        default=20.0,
+        metavar="SECONDS",
+        help="the time for runs to finish after SIGTERM (default: 20)",
     )
     parser.add_argument(
         "--keep-days",
         type=positive,
         default=7.0,
         metavar="DAYS",
-        help="how long files of ended runs stay after their branch was brought home (default: 7)",
+        help="how long files of ended runs are kept after their branch was fetched (default: 7)",
     )
 
 
@@ -123,7 +127,7 @@ def execute_list(args: argparse.Namespace) -> int:
 
 
 def configure_fetch(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="its id, the beginning of it, or @name: retinue runs list")
+    parser.add_argument("run", metavar="RUN", help="its id, a prefix of it, or @name: retinue runs list")
     add_cwd(parser, "the checkout that gets the branch (default: here)")
 
 

@@ -49,7 +49,7 @@ def execute_list(args: argparse.Namespace) -> int:
 
 
 def configure_clean(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="only say which ones would be saved and removed")
+    parser.add_argument("--dry-run", action="store_true", help="only print the worktrees that would be removed")
     add_where(parser)
 
 
@@ -97,8 +97,10 @@ def configure_integrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("branches", metavar="BRANCH", nargs="*", help="branches, or ids of the runs they are of")
     parser.add_argument("--all", action="store_true", help="every branch of an agent that is neither merged nor parked")
     parser.add_argument("--check", metavar="CMD", help="shell command that must succeed (setting integrate.check)")
-    parser.add_argument("--onto", metavar="BRANCH", help="the branch to grow (default: the one checked out)")
-    parser.add_argument("--dry-run", action="store_true", help="only say which branches would be taken, in order")
+    parser.add_argument("--onto", metavar="BRANCH", help="the target branch (default: the one checked out)")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only print the branches that would be integrated, in order"
+    )
     parser.add_argument("--list", action="store_true", help="list waiting and parked branches, with the reasons")
     add_where(parser, "the repository (default: here)")
 
