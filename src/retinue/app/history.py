@@ -62,16 +62,12 @@ async def read_history(
             more_after = before is not None
         return HistoryPage(
             row.id,
-            [_view(event) for event in events],
+            [NumberedView(event.number, msgspec.Raw(event.to_json())) for event in events],
             events[0].number if more_before else None,
             events[-1].number if events and more_after else None,
         )
 
     return await feed.read(read)
-
-
-def _view(event: NumberedEvent) -> NumberedView:
-    return NumberedView(event.number, msgspec.Raw(event.to_json()))
 
 
 async def draw_timeline(feed: Feed, row: RunState) -> TimelineView:

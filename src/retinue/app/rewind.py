@@ -105,7 +105,7 @@ class Rewinder:
     async def points(self) -> list[RewindPoint]:
         """Return the targets of a rewind, with the files changed after each."""
         await self._project.log.flush()
-        events = await self._project.log.read(self._read_said)
+        events = await self._project.log.read(lambda reader: list(reader.stream(self._row.id, types=REWIND_TYPES)))
         runs = [row.id for row in self._tree()]
         changes = await asyncio.to_thread(_read_changes, self._project.state, runs)
         return find_points(events, changes)
@@ -124,9 +124,6 @@ class Rewinder:
         below = tuple(row.id for row in tree[1:])
         scope = UndoScope(ChangeAuthor(self._row.id, self._row.agent), point.turn, below, point.at)
         return await asyncio.to_thread(self._undo, scope)
-
-    def _read_said(self, reader: LogReader) -> list[Event]:
-        return list(reader.stream(self._row.id, types=REWIND_TYPES))
 
     def _tree(self) -> list[RunState]:
         return self._project.log.reader.tree(self._row)

@@ -14,7 +14,7 @@ from retinue.cluster import open_project
 from retinue.errors import StateError, UsageError
 from retinue.guard.trust import settings_in_effect
 from retinue.models.keys import environment
-from retinue.settings.field import Choice, Flag, Number, Origin, Texts, Whole
+from retinue.settings.field import Choice, Flag, Number, Texts, Whole
 from retinue.settings.field import Field as Field
 from retinue.settings.field import Text as TextKind
 from retinue.settings.foreign import foreign_files
@@ -127,7 +127,7 @@ def view_setting(explanation: Explanation) -> SettingView:
         name=field.name,
         value=plain(explanation.value),
         default=plain(field.default),
-        origin=_origin(explanation.origin),
+        origin=OriginView(explanation.origin.layer, explanation.origin.where),
         layers=[
             LayerView(origin.layer, origin.where, name, plain(value)) for origin, name, value in explanation.layers
         ],
@@ -138,10 +138,6 @@ def view_setting(explanation: Explanation) -> SettingView:
         variables=field.variables,
         doc=field.doc,
     )
-
-
-def _origin(origin: Origin) -> OriginView:
-    return OriginView(origin.layer, origin.where)
 
 
 def explanation(setting: SettingView) -> str:

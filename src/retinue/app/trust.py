@@ -39,8 +39,8 @@ def change_trust(cwd: Path, action: TrustAction = "list", paths: Sequence[str] =
     """Return the files that need consent, after granting or revoking it. `paths` are files or folders; by default all
     files are meant. Raise UsageError for paths that need no consent, or never had it."""
     project = open_project(cwd)
-    known = [*_subjects(project), *_inner_repositories(project, paths)]
-    chosen = [subject for subject in known if _is_below(subject, paths, project)]
+    candidates = [*_subjects(project), *_inner_repositories(project, paths)]
+    chosen = [subject for subject in candidates if _is_below(subject, paths, project)]
     if paths and not chosen and action == "add":
         raise UsageError("None of these files brings anything that needs consent.", remedy="See: retinue trust")
     if action == "add":

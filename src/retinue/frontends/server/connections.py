@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from functools import partial
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -110,7 +111,7 @@ class GuardedConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {PROVE_EXTENSION: {"prove": self._prove}}
+        self.scope["extensions"] = {PROVE_EXTENSION: {"prove": partial(self._unproven.remove, self)}}
         self._expect_headers()
 
     def on_headers_complete(self) -> None:
@@ -127,9 +128,6 @@ class GuardedConnection(HttpToolsProtocol):
             self._stall_timer = None
         if self.flow is not None:
             super().resume_writing()
-
-    def _prove(self) -> None:
-        self._unproven.remove(self)
 
     def _expect_headers(self) -> None:
         if self._header_timer is None:

@@ -51,7 +51,8 @@ def _operation(route: Route) -> dict[str, Any]:
         "parameters": [*_parameters(route), *_header_parameters(route)],
         "responses": {str(route.status): _success(route)},
     }
-    for status in sorted({*_COMMON_ERROR_STATUSES, *route.errors, *_body_errors(route)}):
+    body_errors = (408, 413, 415) if route.body is not None else ()
+    for status in sorted({*_COMMON_ERROR_STATUSES, *route.errors, *body_errors}):
         schema = {"$ref": _SCHEMA_REFERENCE.format(name=ProblemDetails.__name__)}
         operation["responses"][str(status)] = {
             "description": STATUS_TITLES[status],
@@ -61,10 +62,6 @@ def _operation(route: Route) -> dict[str, Any]:
         schema = {"$ref": _SCHEMA_REFERENCE.format(name=route.body.__name__)}
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     return operation
-
-
-def _body_errors(route: Route) -> tuple[int, ...]:
-    return (408, 413, 415) if route.body is not None else ()
 
 
 def _success(route: Route) -> dict[str, Any]:

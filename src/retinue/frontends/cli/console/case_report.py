@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from retinue.app.agent_tests import CaseResult, Trial, UnmetExpectation
+from retinue.app.agent_tests import CaseResult, Trial
 from retinue.app.output import workflow_command
+from retinue.app.text import indent
 from retinue.core.format import format_cost, format_duration, replace_unprintable
 
 _VERDICT_SIGNS = {"passed": "✓", "failed": "✗", "skipped": "-", "tracked": "~", "unusable": "!"}
@@ -32,16 +33,13 @@ def result_lines(result: CaseResult) -> list[str]:
     lines += [f"    note: {note}" for note in notes]
     for trial in _failed(result):
         for unmet in trial.unmet:
-            lines += _unmet_lines(unmet)
+            lines.append(f"    {unmet.assertion}: {unmet.reason}")
+            lines += indent(unmet.ledger, "      ledger: ")
     return lines
 
 
 def _failed(result: CaseResult) -> list[Trial]:
     return [trial for trial in result.trials if trial.status == "failed"]
-
-
-def _unmet_lines(unmet: UnmetExpectation) -> list[str]:
-    return [f"    {unmet.assertion}: {unmet.reason}", *(f"      ledger: {line}" for line in unmet.ledger)]
 
 
 def summary_line(results: Sequence[CaseResult], seconds: float) -> str:
