@@ -142,13 +142,8 @@ class Rewinder:
         annotate(self._project.state, self._row.id, body, self._project.redactor)
 
 
-def _has_ledger(state: Path) -> bool:
-    # Looking makes nothing: a project in which nothing was changed has no ledger.
-    return (state / "checkpoints" / "ledger.db").is_file()
-
-
 def _read_changes(state: Path, run_ids: Sequence[str]) -> list[RecordedChange]:
-    if not _has_ledger(state):
+    if not has_ledger(state):
         return []
     with closing(Undo(state)) as undo:
         return undo.changed(run_ids)
