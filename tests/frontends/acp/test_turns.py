@@ -141,7 +141,7 @@ def test_commands_of_this_face_need_no_model(project: Project, serve: Any, edit:
         assert answer in editor.text(session, start=start), command
     assert not model.requests
     assert editor.prompt(session, "Hi") == "end_turn"
-    for command, answer in {"/runs": "completed", "/cost": "together", "/compact keep names": "next say"}.items():
+    for command, answer in {"/runs": "completed", "/cost": "together", "/compact keep names": "next message"}.items():
         start = len(editor.frames)
         assert editor.prompt(session, command) == "end_turn"
         assert answer in editor.text(session, start=start), command
