@@ -13,7 +13,7 @@ from itertools import islice
 from retinue.app.feed import Feed, command_text
 from retinue.app.progress import Phase, State
 from retinue.app.rich_text import clean_lines, fit, wrap
-from retinue.app.session import Delivery
+from retinue.app.session import MessageDelivery
 from retinue.core.events import AssistantEnded, Event, MessageAdded, RunEnded, RunResumed, TurnStarted
 from retinue.core.person_prompt import words_of
 from retinue.core.run_state import RunState
@@ -38,12 +38,12 @@ class AttachedConversation:
         self.state: State = "working"
         self.waiting: tuple[str, ...] = ()
 
-    async def say(self, text: str) -> Delivery:
+    async def say(self, text: str) -> MessageDelivery:
         """Send a message to the run or to one of its agents. Raise CommandRefusedError if it cannot be delivered."""
         answer = await self._feed.say(self.main_id or "", text, by="")
         if answer.run_id == self.main_id:
-            return Delivery("sent")
-        return Delivery("steered", text.split()[0].removeprefix("@"))
+            return MessageDelivery("sent")
+        return MessageDelivery("steered", text.split()[0].removeprefix("@"))
 
     def interrupt(self) -> bool:
         """Return False: a person who only watches cannot interrupt another process with Esc."""

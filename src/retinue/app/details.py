@@ -61,7 +61,7 @@ class RecordedCommand(Struct, frozen=True, rename="camel"):
     exit_code: int | None
 
 
-class RunRecord(Struct, frozen=True, kw_only=True, rename="camel"):
+class EffectRecord(Struct, frozen=True, kw_only=True, rename="camel"):
     """The files, commands and hosts that runs touched, each once. It is computed from recorded effects, not from the
     agents' text."""
 
@@ -77,7 +77,7 @@ class RecordedResult(ResultDetails, frozen=True, kw_only=True, rename="camel"):
     """The details of `retinue run --json`, with the status of the run and the record of its tree."""
 
     status: Ended
-    record: RunRecord
+    record: EffectRecord
 
 
 async def describe_result(feed: Feed, row: RunState, *, verbose: bool = False) -> tuple[str, RecordedResult]:
@@ -108,7 +108,7 @@ async def describe_result(feed: Feed, row: RunState, *, verbose: bool = False) -
     return await feed.read(read)
 
 
-def _record(runs: Iterable[RunEffects], cwd: str) -> RunRecord:
+def _record(runs: Iterable[RunEffects], cwd: str) -> EffectRecord:
     read: dict[str, None] = {}
     written: dict[str, None] = {}
     hosts: dict[str, None] = {}
@@ -124,7 +124,7 @@ def _record(runs: Iterable[RunEffects], cwd: str) -> RunRecord:
             unknown.append(f"{call.tool}: {call.command}" if call.command is not None else call.tool)
         elif call.command is not None:
             commands.append(RecordedCommand(call.command, call.exit_code))
-    return RunRecord(
+    return EffectRecord(
         files_read=[*read],
         files_written=[*written],
         commands=commands,

@@ -50,7 +50,7 @@ class PersonLine(Struct, frozen=True):
     name: str = ""
 
 
-class RunOptions(TypedDict, total=False):
+class SpawnOptions(TypedDict, total=False):
     """Options of one run. `Retinue.spawn` describes them."""
 
     model: str | Model | None

@@ -41,7 +41,7 @@ def _score(word: str, name: str) -> int | None:
 MAX_LISTED_FILES = 50_000
 FRESH_SECONDS = 10.0
 LISTING_SECONDS = 5.0
-_SKIPPED_FOLDERS = {".git", "node_modules", "__pycache__", ".venv", ".mypy_cache"}
+_UNLISTED_FOLDERS = {".git", "node_modules", "__pycache__", ".venv", ".mypy_cache"}
 
 
 class ProjectFiles:
@@ -103,7 +103,7 @@ def _walked(folder: Path) -> list[str]:
     paths: list[str] = []
     deadline = time.monotonic() + LISTING_SECONDS
     for here, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS]
+        folders[:] = [name for name in folders if name not in _UNLISTED_FOLDERS]
         paths += [os.path.relpath(os.path.join(here, name), folder) for name in names if name.isprintable()]  # noqa: PTH118
         if len(paths) >= MAX_LISTED_FILES or time.monotonic() > deadline:
             break

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from retinue.app.dialogue import Dialogue, RunOptions, budget_of, with_prompt
+from retinue.app.dialogue import Dialogue, SpawnOptions, budget_of, with_prompt
 from retinue.cluster import open_project
 from retinue.core.outcome import Outcome, Value
 from retinue.core.person_prompt import PersonPrompt
@@ -233,7 +233,7 @@ class Retinue(Dialogue):
         limit: int = 4,
         progress: Callable[[MapProgress], object] | bool = False,
         schema: Schema[Value] | None = None,
-        **options: Unpack[RunOptions],
+        **options: Unpack[SpawnOptions],
     ) -> list[Outcome[Value]]:
         """Run `agent` on each of `tasks`, `limit` at a time, and return their outcomes in the order of the tasks.
 

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class MessageDelivery:
     """How a message was delivered. `agent` is the handle of the agent that received it, if that is not the main one."""
 
     how: Literal["sent", "queued", "prompted", "steered", "resumed", "started"]
     agent: str = ""
 
 
-class Conversation(Protocol):
+class ActiveConversation(Protocol):
     """A conversation as the app uses it, in this process or another."""
 
     main_id: str | None
@@ -47,7 +47,7 @@ class Conversation(Protocol):
     @property
     def waiting(self) -> Sequence[str]: ...
 
-    async def say(self, text: str) -> Delivery: ...
+    async def say(self, text: str) -> MessageDelivery: ...
     def interrupt(self) -> bool: ...
     async def resend(self) -> bool: ...
     def unqueue(self) -> str: ...
@@ -96,13 +96,13 @@ class Session:
         """The messages that wait for delivery to the main agent."""
         return [prompt.words for prompt in self.queue]
 
-    async def say(self, text: str) -> Delivery:
+    async def say(self, text: str) -> MessageDelivery:
         """Send a message to the main agent, or to the agent that it addresses. Raise RetinueError if it cannot be
         delivered; the caller still has the message."""
         routed = await self._retinue.address(text, self.main_id)
         if isinstance(routed, str):
             return await self._tell(routed)
-        return Delivery(routed.action, routed.handle)
+        return MessageDelivery(routed.action, routed.handle)
 
     def interrupt(self) -> bool:
         """Stop the foreground work of the main agent. Return False if there is none."""
@@ -217,7 +217,7 @@ class Session:
         await self._begin(None)
         return True
 
-    async def _tell(self, words: str) -> Delivery:
+    async def _tell(self, words: str) -> MessageDelivery:
         # One at a time, so that a slow file does not let later messages overtake this one.
         async with self._telling:
             prompt = await self._retinue.expand(words, ask=self.ask, permission_mode=self.mode)
@@ -229,18 +229,18 @@ class Session:
                 self.outputs = outputs + self.outputs
                 raise
 
-    async def _deliver(self, prompt: PersonPrompt) -> Delivery:
+    async def _deliver(self, prompt: PersonPrompt) -> MessageDelivery:
         if self.state == "working" or self._beginning:
             self.queue.append(prompt)
             if self.run is not None:
                 self._retinue.bring(prompt, self.run)
             self._changed()
-            return Delivery("queued")
+            return MessageDelivery("queued")
         if self.state == "holding" and self.run is not None and self.run.steer_now(prompt.render(), prompt.images):
             self._retinue.bring(prompt, self.run)
-            return Delivery("sent")
+            return MessageDelivery("sent")
         await self._begin(prompt)
-        return Delivery("sent")
+        return MessageDelivery("sent")
 
     async def _begin_with(self, waiting: list[PersonPrompt]) -> None:
         images = [image for prompt in waiting for image in prompt.images]

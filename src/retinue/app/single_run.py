@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, Unpack, cast
 
 from msgspec import Struct
 
-from retinue.app.dialogue import RunOptions
+from retinue.app.dialogue import SpawnOptions
 from retinue.app.retinue import Retinue
 from retinue.core.format import format_duration, format_used
 from retinue.core.outcome import Failure, Outcome, Value
@@ -129,7 +129,7 @@ def _print_line(progress: MapProgress, stream: TextIO) -> None:
 Result = TypeVar("Result")
 
 
-class SingleRunOptions(RunOptions, total=False):
+class SingleRunOptions(SpawnOptions, total=False):
     """Options of `run`: those of the run, and those of the `Retinue` that is opened for it."""
 
     cwd: str | Path
@@ -151,7 +151,7 @@ async def run_async(
     disallowed_tools: Sequence[str] = (),
     approve: Approve | None = None,
     settings: Mapping[str, Any] | None = None,
-    **options: Unpack[RunOptions],
+    **options: Unpack[SpawnOptions],
 ) -> Outcome[Value]:
     """Run one agent, wait, and return its outcome. The options are those of `Retinue` and `Retinue.spawn`: `model`,
     `thinking`, `limits`, `budget`, `isolation`, `permission_mode`, `append_system_prompt`."""

@@ -18,7 +18,7 @@ from retinue.app.progress import WorkProgress
 from retinue.app.prompt_history import PromptHistory
 from retinue.app.retinue import Retinue
 from retinue.app.run_events import ProcessEvents, read_conversation
-from retinue.app.session import Conversation, Session
+from retinue.app.session import ActiveConversation, Session
 from retinue.app.text import optional
 from retinue.core.delegation import LIVE
 from retinue.core.events import FILE_PROBLEM, MISSING, Event, RunEnded, Warned
@@ -71,7 +71,7 @@ class RetinueApp(Frame):
         self.session = Session(retinue, changed=self._talk_changed, **options)
         self.session.ask = partial(ask_to_run, self)
         self.shell = PersonShell(self)
-        self.talk: Conversation = self.session
+        self.talk: ActiveConversation = self.session
         self.first_mode = self.session.mode
         self.board_feed = ProcessEvents(self.project.log, self._take, self._fail)
         self.finder = FactFinder(self)

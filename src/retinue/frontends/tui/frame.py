@@ -27,7 +27,7 @@ from textual.worker import Worker
 from retinue.app.feed import Feed
 from retinue.app.retinue import Retinue
 from retinue.app.rich_text import fit, one_line
-from retinue.app.session import Conversation, Session
+from retinue.app.session import ActiveConversation, Session
 from retinue.app.text import plural
 from retinue.core.spec import PermissionMode
 from retinue.errors import RetinueError
@@ -252,7 +252,7 @@ class Frame(App[Leaving]):
 
     board: Board
     session: Session
-    talk: Conversation
+    talk: ActiveConversation
     finder: FactFinder
     shell: PersonShell
     first_mode: PermissionMode

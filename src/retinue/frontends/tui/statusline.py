@@ -41,7 +41,7 @@ from retinue.frontends.tui.board.cards import RunCard
 if TYPE_CHECKING:
     from retinue.app.models import ModelSelection
     from retinue.app.retinue import Project, Retinue
-    from retinue.app.session import Conversation, Session
+    from retinue.app.session import ActiveConversation, Session
     from retinue.frontends.tui.board.board import Board
 
 
@@ -241,7 +241,7 @@ class FactSource(Protocol):
     project: Project
     board: Board
     session: Session
-    talk: Conversation
+    talk: ActiveConversation
     facts: dict[str, Any]
 
 

@@ -47,7 +47,7 @@ class Terminal:
         async with self._free:
             await self._in_foreground()
             self._forget_typed()
-            pages = Pages([f"? {headline(item)}", *indent(item_lines(item), "  ")], _choices(item))
+            pages = PagedText([f"? {headline(item)}", *indent(item_lines(item), "  ")], _choices(item))
             self._say(f"\n{pages.turn()}")
             try:
                 return await self._answer(item, pages)
@@ -55,7 +55,7 @@ class Terminal:
                 self._say("  (answered elsewhere, or not needed any more)")
                 raise
 
-    async def _answer(self, item: InboxItem, pages: Pages) -> InboxAnswer:
+    async def _answer(self, item: InboxItem, pages: PagedText) -> InboxAnswer:
         while True:
             self._out.write("> ")
             self._out.flush()
@@ -110,7 +110,7 @@ class Terminal:
         return line.decode("utf-8", "replace")
 
 
-class Pages:
+class PagedText:
     """Lines for a person, a page at a time. `end` follows the last page."""
 
     def __init__(self, lines: list[str], end: list[str]) -> None:
@@ -177,7 +177,7 @@ def ask_for_trust(cwd: Path, source: TextIO | None = None, out: TextIO | None = 
     for file in consent.files:
         lines += [f"  {in_line(file.path)}", *indent(file.brings, "      ")]
     question = "Let them take effect? y yes, and remember it / o only this time / n no, and remember it"
-    pages = Pages(lines, [question])
+    pages = PagedText(lines, [question])
     out.write(f"{pages.turn()}\n")
     while True:
         out.write("> ")
