@@ -122,7 +122,7 @@ def test_an_unknown_budget_names_the_spelling_of_the_help(project: Project) -> N
 
 def test_headless_continue_goes_on_with_the_newest_conversation(project: Project, serve) -> None:
     none = project.retinue("-p", "x", "-c")
-    assert (none.returncode, "no conversation here" in none.stderr) == (1, True)
+    assert (none.returncode, "no conversation to continue here" in none.stderr) == (1, True)
     serve(echo)
     assert project.retinue("-p", "One").stdout == "Answer 1.\n"
     assert project.retinue("-p", "Two", "-c").stdout == "Answer 2.\n"
