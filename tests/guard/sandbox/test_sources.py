@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from tests.guard.sandbox.conftest import readonly
 from tests.guard.sandbox.scene import Scene
 
+from retinue.guard.sandbox import plan
 from retinue.guard.sandbox.box import Box
 from retinue.guard.sandbox.policy import SandboxPolicy, masks_work
 
@@ -113,9 +115,16 @@ async def test_a_source_that_is_replaced_after_the_plan_ends_the_start(scene: Sc
 
 @pytest.mark.skipif(not masks_work(), reason="needs namespaces")
 @pytest.mark.parametrize("change", ["listed", "all"])
-async def test_a_hidden_file_that_is_replaced_after_the_plan_ends_the_start(scene: Scene, change: str):
+@pytest.mark.parametrize("settled", [False, True], ids=["changed just now", "changed long ago"])
+async def test_a_hidden_file_that_is_replaced_after_the_plan_ends_the_start(
+    scene: Scene, change: str, settled: bool, monkeypatch: pytest.MonkeyPatch
+):
     secret = scene.workspace / "secret.txt"
     secret.write_text("PRIVATE")
+    if settled:
+        monkeypatch.setattr(plan, "_SETTLED_NANOSECONDS", 0)
+        # More than a tick of the file system's clock.
+        time.sleep(0.05)
     box = Box(SandboxPolicy(change=change, network="on", hidden=(secret,)), "run")
     argv = box.wrap(["/bin/sh", "-c", "cat secret.txt moved.txt"], scene.workspace)
     secret.rename(scene.workspace / "moved.txt")

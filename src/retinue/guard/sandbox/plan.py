@@ -17,6 +17,7 @@ import re
 import shutil
 import stat
 import tempfile
+import time
 from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
@@ -49,6 +50,9 @@ _OUR_SETTINGS = (
     *(".retinue/settings.json", ".retinue/settings.local.json", ".claude/settings.json"),
     *(".claude/settings.local.json", ".mcp.json"),
 )
+
+
+_SETTLED_NANOSECONDS = 1_000_000_000
 
 
 class WritableFolder(Struct, frozen=True):
@@ -239,6 +243,7 @@ def make_plan(
     stand-ins for hidden paths are kept. Paths are resolved now: the launcher follows no links, and a path that
     leads elsewhere by then ends the start. `proxy` is the port of a program that reaches some hosts only, `holder`
     what keeps the scratch folder in memory. The values are what `marshal` takes."""
+    began = time.time_ns()
     view = View(policy, scratch, void)
     isolated = policy.network != "on"
     plan: dict[str, Any] = {
@@ -273,7 +278,7 @@ def make_plan(
     plan["watched"] = [] if policy.namespaces == "never" else list(watched_names(plan["mounts"]).items())
     covers = {instead for _, kind, _, instead in plan["mounts"] if kind == "cover"}
     plan["stand_ins"] = [identity_of(f"{void}/{name}") for name in sorted(covers)]
-    plan["identities"] = _identities(plan)
+    plan["identities"] = _identities_by_folder(plan, began)
     plan["needed"] = policy.change == "listed" or bool(plan["mounts"]) or isolated or bool(plan["scope"])
     return plan
 
@@ -353,21 +358,43 @@ def is_current(plan: dict[str, Any]) -> bool:
     if plan["group"] is not None and not os.path.isdir(plan["group"][0]):  # noqa: PTH112 - quick
         return False
     try:
-        for path, identity in plan["identities"]:
-            status = os.lstat(path)
-            if (status.st_dev, status.st_ino) != identity:
+        for folder, change_time, identities in plan["identities"]:
+            # A file that is replaced changes the time of its folder. The launcher compares each path in any case.
+            if os.stat(folder).st_ctime_ns == change_time:  # noqa: PTH116 - quick
+                continue
+            if any(identity_of(path) != identity for path, identity in identities):
                 return False
     except OSError:
         return False
     return True
 
 
-def _identities(plan: dict[str, Any]) -> list[tuple[str, Identity]]:
-    """Return the paths that the launcher compares."""
+def _identities_by_folder(plan: dict[str, Any], began: int) -> list[tuple[str, int, list[tuple[str, Identity]]]]:
+    """Return the paths that the launcher compares, by the folder that they are in, with the time of its last change.
+    `began` is when the first of them was looked at."""
     rules = chain.from_iterable(rules["rules"] for rules in plan.get("landlock", {}).values())
     identities = {target: identity for target, _, identity, _ in plan["mounts"]}
     identities.update((path, identity) for path, _, identity in rules if identity is not None)
-    return [(path, identity) for path, identity in identities.items() if identity is not None]
+    folders: dict[tuple[str, bool], list[tuple[str, Identity]]] = {}
+    for path, identity in identities.items():
+        if identity is not None:
+            # A mount over a folder does not change the folder above.
+            in_folder = os.path.isfile(path)  # noqa: PTH113 - hundreds of these are asked for
+            folders.setdefault((os.path.dirname(path), in_folder), []).append((path, identity))  # noqa: PTH120 - quick
+    return [
+        (folder, _settled_change_time(folder, began) if in_folder else -1, paths)
+        for (folder, in_folder), paths in folders.items()
+    ]
+
+
+def _settled_change_time(folder: str, began: int) -> int:
+    """Return when a folder last changed, in nanoseconds. Return -1 if that was just before `began` or later: another
+    change could have the same time."""
+    try:
+        change_time = os.stat(folder).st_ctime_ns  # noqa: PTH116 - quick
+    except OSError:
+        return -1
+    return change_time if change_time < began - _SETTLED_NANOSECONDS else -1
 
 
 def _rules(view: View, abi: int, where: str) -> list[tuple[str, int, Identity | None]]:
