@@ -275,7 +275,7 @@ def test_temporary_files_in_memory_do_not_keep_commands_from_running(attack) -> 
 def test_a_command_that_meets_a_wall_says_what_it_wanted_and_how_to_go_on(attack, project: Project) -> None:  # type: ignore[no-untyped-def]
     (told,) = attack('python3 -c \'open("X", "w")\'')
     assert "Read-only file system" in told and "stopped by the walls around this shell" in told
-    assert "not run outside of the walls" in told
+    assert "not run outside of the sandbox" in told
 
 
 @pytest.mark.parametrize("allowed", [True, False])
