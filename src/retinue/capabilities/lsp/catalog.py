@@ -254,7 +254,7 @@ def root_of(kind: ServerKind, path: Path, workspace: Path) -> Path:
 
 MAX_WATCHED_FILES = 50_000
 MAX_ROOTS = 8
-SKIPPED_FOLDERS = frozenset(
+UNWATCHED_FOLDERS = frozenset(
     ".git .hg .svn .venv venv node_modules target build dist __pycache__ .tox .nox .mypy_cache .ruff_cache "
     ".pytest_cache .idea .gradle .dart_tool .next .nuxt .cache site-packages".split()
 )
@@ -327,7 +327,7 @@ def walk(root: Path) -> Iterator[os.DirEntry[str]]:
                 for entry in sorted(entries, key=lambda entry: entry.name):
                     if not entry.is_dir(follow_symlinks=False):
                         yield entry
-                    elif entry.name not in SKIPPED_FOLDERS:
+                    elif entry.name not in UNWATCHED_FOLDERS:
                         folders.append(entry.path)
         except OSError:
             continue  # deleted or unreadable, also for the server
