@@ -79,7 +79,7 @@ def test_a_bad_manifest_is_reported_and_the_others_work(project, text):
         ("skills", "/etc", "leads out of the plugin"),
         ("hooks", "./nowhere.json", "is not there"),
         ("mcpServers", ["./nowhere.json"], "is not there"),
-        ("version", 1.5, "must be a text"),
+        ("version", 1.5, "must be a string"),
         ("tools", "./bad-name.py", "cannot be imported"),
     ],
 )

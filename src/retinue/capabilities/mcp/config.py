@@ -236,7 +236,7 @@ def read_server(
         # A server that was meant to be disabled must not be started because of a typo.
         is_switch = key in ("disabled", "enabled") and isinstance(value, bool)
         if not is_switch and str(key).lower() in ("disabled", "disable", "enabled", "enable"):
-            return replace(base, problem=f"`{key}: {value}` is no switch; write `disabled: true` or `disabled: false`")
+            return replace(base, problem=f"`{key}: {value}` is not valid; write `disabled: true` or `disabled: false`")
     try:
         server = _read(base, raw, environment)
     except _ServerConfigError as error:
@@ -317,7 +317,7 @@ def _command(raw: Mapping[str, Any], fill: FillVariables) -> tuple[str, tuple[st
     if isinstance(command, list) and isinstance(args, list):
         command, args = next(iter(command), None), [*command[1:], *args]
     if not isinstance(args, list) or not all(isinstance(word, (str, int, float)) for word in args):
-        raise _ServerConfigError("`args` must be a list of texts")
+        raise _ServerConfigError("`args` must be a list of strings")
     words = [fill(_text(command, "command")), *(fill(str(word)) for word in args)]
     if "\0" in "".join(words):
         raise _ServerConfigError("`command` and `args` cannot contain a NUL character")
@@ -338,7 +338,7 @@ def _text(value: Any, key: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise _ServerConfigError(f"`{key}` must be a text")
+        raise _ServerConfigError(f"`{key}` must be a string")
     return value
 
 
@@ -346,11 +346,11 @@ def _texts(value: Any, key: str, fill: FillVariables) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise _ServerConfigError(f"`{key}` must be an object of texts")
+        raise _ServerConfigError(f"`{key}` must be an object of strings")
     texts: dict[str, str] = {}
     for name, raw in value.items():
         if isinstance(raw, bool) or not isinstance(raw, (str, int, float)):
-            raise _ServerConfigError(f"`{key}.{name}` must be a text")
+            raise _ServerConfigError(f"`{key}.{name}` must be a string")
         text = fill(str(raw))
         if "\0" in f"{name}{text}" or not str(name) or "=" in str(name):
             raise _ServerConfigError(f"`{key}` has a name or value that cannot be passed on")

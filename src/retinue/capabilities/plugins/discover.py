@@ -292,13 +292,13 @@ class _FolderReader:
                 self.manifest = read.data
                 break
         if not isinstance(self.manifest.get("name", ""), str):
-            self.reason = "'name' in its manifest must be a text"
+            self.reason = "'name' in its manifest must be a string"
 
     def text(self, key: str) -> str:
         value = self.manifest.get(key, "")
         if isinstance(value, str):
             return " ".join(value.split())[:_MAX_MANIFEST_TEXT]
-        self.problems.append(f"'{key}' in its manifest must be a text; it is ignored")
+        self.problems.append(f"'{key}' in its manifest must be a string; it is ignored")
         return ""
 
     def folders(self, key: str) -> tuple[Path, ...]:

@@ -104,7 +104,7 @@ def _authority(url: str, netloc: str, scheme: str) -> tuple[str, IpAddress | Non
         try:
             ip = IPv6Address(name)
         except ValueError:
-            raise _invalid(url, f"[{name[:60]}] is no IPv6 address") from None
+            raise _invalid(url, f"[{name[:60]}] is not an IPv6 address") from None
         if not bracket or "%" in name or (remainder and not remainder.startswith(":")):
             raise _invalid(url, "its IPv6 address is malformed")
         return str(ip), ip, _port(url, remainder.removeprefix(":"), scheme)
@@ -115,7 +115,7 @@ def _authority(url: str, netloc: str, scheme: str) -> tuple[str, IpAddress | Non
     if _NUMERIC_LABEL.fullmatch(last):
         return *_parse_number(url, host), _port(url, port, scheme)
     if len(host) > 253 or not _HOST_NAME.fullmatch(host):
-        raise _invalid(url, f"'{host[:80]}' is no host name")
+        raise _invalid(url, f"'{host[:80]}' is not a host name")
     return host, None, _port(url, port, scheme)
 
 
@@ -142,7 +142,7 @@ def _port(url: str, text: str, scheme: str) -> int:
     if not text:
         return DEFAULT_PORTS[scheme]
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 65_536):
-        raise _invalid(url, f"'{text[:20]}' is no port")
+        raise _invalid(url, f"'{text[:20]}' is not a port")
     return int(text)
 
 

@@ -240,7 +240,7 @@ def texts(arguments: Arguments, one: str, many: str, *others: str) -> list[str]:
             continue
         for text in _as_list(value):
             if not isinstance(text, str):
-                raise arguments.wrong(many, "a list of texts", text)
+                raise arguments.wrong(many, "a list of strings", text)
             if text.strip():
                 values.append(text.strip())
     return list(dict.fromkeys(values))

@@ -28,7 +28,7 @@ class WorktreeCapability(Capability):
     async def restrict(self, plan: LaunchPlan) -> None:
         if plan.preview:
             if plan.spec.isolation == "worktree" and plan.settings.worktree_isolation:
-                plan.note("it works in a worktree of its own: that folder, and the notice about it, are not shown")
+                plan.note("it works in a separate worktree: that folder and the notice about it are not shown")
             return
         if plan.request.placement is not None:
             # Its worktree is made where it works.

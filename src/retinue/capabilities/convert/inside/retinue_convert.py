@@ -226,9 +226,11 @@ def convert(stream: IO[bytes], extension: str, mimetype: str | None, name: str |
         raise CannotConvertError(f"it is a {archive} archive. Unpack it first")
     kind = kind_of(data, extension, mimetype)
     if not kind:
-        raise CannotConvertError(f"{extension or 'files of this kind'} cannot be converted: it is no known document")
+        raise CannotConvertError(
+            f"{extension or 'files of this kind'} cannot be converted: the kind of document is unknown"
+        )
     if kind != extension and extension in _CONVERTERS and kind in (".txt", ".zip"):
-        raise CannotConvertError(f"it is no {extension} document, whatever its name says")
+        raise CannotConvertError(f"it is not a {extension} document, although it has that extension")
     if kind == ".txt":
         return text_of(data) or "", ""
     if kind == ".png":
