@@ -120,10 +120,10 @@ def test_variables() -> None:
     [
         (5, "object"),
         ({}, "neither"),
-        ({"command": 5}, "text"),
+        ({"command": 5}, "string"),
         ({"command": "x", "args": "a b"}, "list"),
         ({"command": "x", "env": []}, "object"),
-        ({"command": "x", "env": {"A": None}}, "text"),
+        ({"command": "x", "env": {"A": None}}, "string"),
         ({"command": "x", "env": {"A=B": "c"}}, "cannot be passed"),
         ({"url": "ftp://x"}, "http"),
         ({"type": "ws", "url": "ws://x"}, "ws"),
