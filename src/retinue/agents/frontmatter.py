@@ -270,10 +270,10 @@ def _quote_faulty(block: str, *, brackets: bool) -> list[Item]:
 def _faulty_value(line: str, following: str, brackets: bool) -> str | None:
     """Return the value of a `key: value` line that does not parse alone."""
     # None if the line is fine, is no such line, or continues in the `following` one.
-    key, colon, rest = line.partition(":")
-    if not colon or rest[:1] not in _BLANK or following[:1] in _BLANK or _KEY_PATTERN.fullmatch(key) is None:
+    key, colon, text = line.partition(":")
+    if not colon or text[:1] not in _BLANK or following[:1] in _BLANK or _KEY_PATTERN.fullmatch(key) is None:
         return None
-    value = rest.strip(" \t")
+    value = text.strip(" \t")
     if not value or value[0] in "'\"" or _BLOCK_SCALAR.fullmatch(value):
         return None
     is_open = value.count("[") > value.count("]") or value.count("{") > value.count("}")
@@ -317,12 +317,12 @@ def _read_lines(block: str, is_known: Callable[[str], bool]) -> list[Item]:
 
 
 def _is_key(line: re.Match[str], above: str, following: list[str]) -> bool:
-    """Return whether `word: rest` begins a key nobody knows, or is part of the text of the key above it."""
+    """Return whether `word: text` begins an unknown key, or is part of the text of the key above it."""
     # Text has capital letters at the start of a line; a key there has its value in the lines below.
-    word, rest = line[1], line[2]
+    word, text = line[1], line[2]
     if above in _FREE_TEXT:
-        return word.islower() and not rest.strip() and bool(following) and following[0][:1] in _BLANK
-    return not rest or rest[0] in _BLANK
+        return word.islower() and not text.strip() and bool(following) and following[0][:1] in _BLANK
+    return not text or text[0] in _BLANK
 
 
 def _recover_value(key: str, lines: list[str]) -> Any:

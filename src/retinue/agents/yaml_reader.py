@@ -85,14 +85,14 @@ def load_plain(block: str) -> list[Item] | None:
     while number < len(lines):
         line = lines[number]
         number += 1
-        key, colon, rest = line.partition(":")
-        text = rest.strip(" ")
+        key, colon, source = line.partition(":")
+        text = source.strip(" ")
         if not colon:
             if line.strip(" "):
                 return None
             continue
         is_name = key.isidentifier() and key.isascii() and len(key) <= 64
-        if not (is_name or _PLAIN_KEY.fullmatch(key)) or (text and rest[0] != " "):
+        if not (is_name or _PLAIN_KEY.fullmatch(key)) or (text and source[0] != " "):
             return None
         item = Item(key, None, number, 1, number, None, len(key) + 1, number)
         items.append(item)

@@ -219,39 +219,24 @@ class HookResult(Struct, frozen=True):
 NO_OPINION = HookResult()
 
 
-class Hooks(Protocol):
-    """The hooks of one run: those of the settings, and those of its agent's file. `guard_sources` are the files of
-    hooks that can refuse a call; the hooks of a program have an empty name."""
-
-    guard_sources: frozenset[str]
-
-    def listens(self, event: HookEvent) -> bool:
-        """Return whether any handler would be called. It is cheap, and called before a payload is built."""
-        ...
-
-    async def fire(self, event: HookEvent, subject: str = "", payload: Mapping[str, Any] | None = None) -> HookResult:
-        """Call the handlers of an event. Matchers are applied to `subject`: the name of the tool or agent, or the
-        source of a session. It never raises for an error of a handler."""
-        ...
-
-    async def close(self) -> list[str]:
-        """Disable the hooks, and end the programs that they started. Return notes for the outcome, once."""
-        ...
-
-
-class NoHooks:
-    """The hooks of a run without handlers."""
+class Hooks:
+    """The hooks of one run: those of the settings, and those of its agent's file. This class has no handlers.
+    `guard_sources` are the files of hooks that can refuse a call; the hooks of a program have an empty name."""
 
     guard_sources: frozenset[str] = frozenset()
 
     def listens(self, event: HookEvent) -> bool:
+        """Return whether any handler would be called. It is cheap, and called before a payload is built."""
         return False
 
     async def fire(self, event: HookEvent, subject: str = "", payload: Mapping[str, Any] | None = None) -> HookResult:
+        """Call the handlers of an event. Matchers are applied to `subject`: the name of the tool or agent, or the
+        source of a session. It never raises for an error of a handler."""
         return NO_OPINION
 
     async def close(self) -> list[str]:
+        """Disable the hooks, and end the programs that they started. Return notes for the outcome, once."""
         return []
 
 
-NO_HOOKS = NoHooks()
+NO_HOOKS = Hooks()

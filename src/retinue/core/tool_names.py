@@ -415,8 +415,8 @@ def _is_tool(entry: str) -> bool:
     return form_problem(entry) is None and (name.startswith(SERVED) or bool(canonical(name)))
 
 
-def _bare_entries(parts: list[str]) -> tuple[str, ...]:
-    return tuple([name for part in parts if (name := bare(part))])
+def _bare_entries(texts: list[str]) -> tuple[str, ...]:
+    return tuple([name for text in texts if (name := bare(text))])
 
 
 def _split(text: str, ends: str) -> list[str]:

@@ -72,9 +72,9 @@ def find_exact(query: str, available: Iterable[ModelInfo]) -> ModelInfo | None:
 def version(model: str) -> tuple[int, ...]:
     """Return the version in an id: `claude-opus-4-6-20260205` is (4, 6)."""
     numbers = []
-    for part in _SPLIT.split(same_name(model)):
-        if part.isdecimal() and len(part) < 6:
-            numbers.append(int(part))
+    for word in _SPLIT.split(same_name(model)):
+        if word.isdecimal() and len(word) < 6:
+            numbers.append(int(word))
     return tuple(numbers)
 
 

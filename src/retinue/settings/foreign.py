@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -158,20 +158,14 @@ DEVKIT_SETTINGS = (
 )
 
 
-class MappedSetting(NamedTuple):
-    """The setting of Retinue for one of another program. `convert` turns the value into ours."""
-
-    name: str
-    convert: Callable[[Any], Any] = lambda value: value
-
-
 class ForeignFile(NamedTuple):
     """A settings file of another program. With `reports` its other settings are reported, because the file is only
     about agents."""
 
     layer: Layer
     path: str
-    takes: Mapping[str, MappedSetting]
+    takes: Mapping[str, str]
+    """The settings of Retinue for those of the file."""
     reports: bool = True
 
     def read(self) -> JsonObject:
@@ -179,19 +173,18 @@ class ForeignFile(NamedTuple):
         return read_object(path) if path.suffix == ".json" else _read_yaml(path)
 
 
-def _deny_agents(names: Any) -> Any:
-    if not isinstance(names, list):
-        return names
-    return [f"Agent({name})" for name in names if isinstance(name, str) and name.strip()]
+_PI = dict(zip(PI_SETTINGS, PI_SETTINGS, strict=True))
+_PI_OWN = {"enabledModels": "enabledModels"}
+_DEVKIT = dict(zip(DEVKIT_SETTINGS, DEVKIT_SETTINGS, strict=True))
+_DISABLED_AGENTS = "subagent.disabledAgents"
+_CODINGCODE = {"subagent.enabled": "subagents.enabled", _DISABLED_AGENTS: "permissions.deny"}
 
 
-_PI = {name: MappedSetting(name) for name in PI_SETTINGS}
-_PI_OWN = {"enabledModels": MappedSetting("enabledModels")}
-_DEVKIT = {name: MappedSetting(name) for name in DEVKIT_SETTINGS}
-_CODINGCODE = {
-    "subagent.enabled": MappedSetting("subagents.enabled"),
-    "subagent.disabledAgents": MappedSetting("permissions.deny", _deny_agents),
-}
+def convert_value(name: str, value: Any) -> Any:
+    """Return the value of a setting of another program as that of ours: agents that are disabled are denied."""
+    if name != _DISABLED_AGENTS or not isinstance(value, list):
+        return value
+    return [f"Agent({agent})" for agent in value if isinstance(agent, str) and agent.strip()]
 
 
 def foreign_files(cwd: Path, environment: Mapping[str, str]) -> tuple[ForeignFile, ...]:
@@ -210,7 +203,7 @@ def foreign_files(cwd: Path, environment: Mapping[str, str]) -> tuple[ForeignFil
     )
 
 
-def opened(data: Mapping[str, Any], takes: Mapping[str, MappedSetting], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def opened(data: Mapping[str, Any], takes: Mapping[str, str], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield names and values without groups. An object that is the value of a setting stays an object."""
     for key, value in data.items():
         name = f"{prefix}{key}"

@@ -31,6 +31,7 @@ from retinue.settings.foreign import (
     EMPTY,
     ForeignFile,
     JsonObject,
+    convert_value,
     explain_repeated,
     foreign_files,
     line_of,
@@ -431,13 +432,13 @@ def _read_foreign(foreign: ForeignFile) -> Read:
     _report_unread(read, file)
     others: dict[str, None] = {}
     for name, raw in opened(file.data, foreign.takes):
-        taken = foreign.takes.get(name)
-        if taken is None:
+        own_name = foreign.takes.get(name)
+        if own_name is None:
             others[name if name.startswith(_GROUPS_OF_AGENTS) else name.partition(".")[0]] = None
             continue
-        field, alias = spellings()[taken.name]
+        field, alias = spellings()[own_name]
         before = read.values.get(field.attribute)
-        _take(read, field, alias, taken.convert(raw))
+        _take(read, field, alias, convert_value(name, raw))
         read.names[field.attribute] = name
         if before is False:
             read.values[field.attribute] = False

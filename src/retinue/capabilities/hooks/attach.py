@@ -60,7 +60,7 @@ _CODINGCODE_STATUS = {"completed": "done", "steered": "done", "error": "error"}
 """The end of a run in CodingCode's terms; any other end is `aborted`."""
 
 
-class RunHooks:
+class RunHooks(Hooks):
     """The hooks of one run, from before it is recorded until it has ended."""
 
     def __init__(self, plan: LaunchPlan, *, own: bool = True) -> None:
