@@ -82,7 +82,7 @@ def test_what_a_validator_objects_to_is_told_to_the_model(cwd):
 
 
 def test_a_type_that_is_none_is_refused(cwd):
-    with pytest.raises(UsageError, match="no type that a result can have"):
+    with pytest.raises(UsageError, match="not a type that a result can have"):
         retinue.run("general-purpose", "x", cwd=cwd, model=ScriptedModel(), schema=open)
 
 

@@ -252,4 +252,4 @@ async def test_a_conversation_is_shortened_now_or_with_the_next_words(talk) -> N
         assert "before the next request" in await t.session.compact()
         model.say("done")
         await t.state("idle")
-        assert "next say something" in await t.session.compact()
+        assert "with your next message" in await t.session.compact()
