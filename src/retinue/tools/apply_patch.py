@@ -1,8 +1,8 @@
 """apply_patch: changes of several files in the format that OpenAI's coding models were trained on.
 
-It has no rights of its own. Each file goes through the run's own read, edit and write tools, with
-their gate, hooks and checks, so that every rule for those holds for a patch. A moved file is read,
-written under its new name and deleted under the old one.
+The tool has no additional rights. Each file is changed by the run's read, edit and write tools with their gate, hooks
+and checks, so every rule for those tools applies to a patch. A moved file is read, written under its new name and
+deleted under the old one.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _HEADS: dict[str, Literal["add", "delete", "update"]] = {
 
 
 class FileChange(Struct):
-    """`lines` are those of a new file; `hunks` the pairs of old and new text of a change; `move_to`
-    is where the changed file goes, empty where it stays."""
+    """One file of a patch. `lines` is the content of a new file, `hunks` are pairs of old and new text, and `move_to`
+    is the new path of a file that is moved."""
 
     kind: Literal["add", "delete", "update"]
     path: str
@@ -43,7 +43,7 @@ class FileChange(Struct):
 
 
 def read_patch(text: str) -> list[FileChange]:
-    """Raise ToolError with what is wrong and what a patch looks like."""
+    """Return the file changes of a patch. Raise ToolError with the problem and the form of a patch."""
     lines = text.strip().splitlines()
     if not lines or lines[0].strip() != _BEGIN or lines[-1].strip() != _END:
         raise ToolError(f"apply_patch: a patch begins with the line {_BEGIN!r} and ends with {_END!r}.")
@@ -91,8 +91,8 @@ def _finish(changes: list[FileChange], hunk: list[str]) -> None:
 
 
 class ApplyPatchTool(BuiltinTool):
-    """Made for one run. `tools` are its guarded tools, set before its first call. A model that was not trained
-    on patches is not shown it."""
+    """The tool of one run. `tools` are the run's guarded tools, set before the first call. Models that were not
+    trained on patches do not see it."""
 
     name = "apply_patch"
     required = ("input",)
@@ -132,7 +132,7 @@ class ApplyPatchTool(BuiltinTool):
         return await self._tool("edit").run(call_id, {"path": change.path, "edits": edits}, context)
 
     async def _move(self, change: FileChange, call_id: str, context: ToolContext) -> ToolOutput:
-        """The rules about reading are asked first: a move must not show what they keep from the run."""
+        """Move a file. The rules about reading are checked first: a move must not reveal a file that they hide."""
         write = self._tool("write")
         looked = await self._tool("read").run(call_id, {"path": change.path, "limit": 1}, context)
         if looked.is_error:
@@ -158,7 +158,7 @@ def _same_file(change: FileChange, context: ToolContext) -> bool:
 
 
 def _read_moved(change: FileChange, context: ToolContext) -> tuple[str, bool]:
-    """Return the text of the file after its hunks, and whether it can be run."""
+    """Return the text of the file after its hunks, and whether it is executable."""
     confined = confine(change.path, context, writing=True)
     with spot(confined) as where:
         status = where.stat()

@@ -1,4 +1,4 @@
-"""Tools whose failures have a stable code for programs, beside the sentence for the model."""
+"""Tools whose failures have a stable code for programs besides the message for the model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from retinue.tools.base import Arguments, BuiltinTool, ToolError, explain
 
 
 class CodedError(ToolError):
-    """A failed call. `hosts` were contacted and `provider` was asked for it."""
+    """A failed call. `hosts` were contacted for it, and `provider` was queried."""
 
     def __init__(self, code: str, message: str, hosts: tuple[str, ...] = (), provider: str = "") -> None:
         super().__init__(f"{code}: {message}")

@@ -1,6 +1,6 @@
 """Tools that affect only the run itself and the runs above it: todo, ask_parent, ask_user and exit_plan.
 
-The to-do list outlives compaction and resume.
+The to-do list persists across compaction and resume.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class AskParentTool(BuiltinTool):
 
 
 def _options(arguments: Arguments) -> dict[str, str]:
-    """Return the options, each with what is said beside it."""
+    """Return the options, each with its note."""
     entries, notes = arguments.items("options") or [], arguments.items("notes") or []
     options: dict[str, str] = {}
     for number, entry in enumerate(entries):
@@ -89,7 +89,7 @@ _SEVERAL_ALIASES = ("multiSelect", "allowMultiple", "multi_select", "multiple")
 
 
 def _in_own_form(question: Any) -> dict[str, Any]:
-    """Return a question with labels as its options, and what is said beside them as `notes`."""
+    """Return a question with labels as its options and their descriptions as `notes`."""
     if not isinstance(question, dict):
         return {"question": str(question)}
     options = question.get("options")
@@ -100,7 +100,7 @@ def _in_own_form(question: Any) -> dict[str, Any]:
 
 
 class AskUserTool(AskParentTool):
-    """Asks the person one question, or several one after the other."""
+    """Asks the person one question, or several in sequence."""
 
     name = "ask_user"
     asked_for = ()
@@ -129,7 +129,7 @@ class AskUserTool(AskParentTool):
             return await super().call(call_id, arguments, context)
         if len(questions) > MAX_QUESTIONS:
             raise ToolError(f"ask_user: ask at most {MAX_QUESTIONS} questions at once.")
-        # All are checked before the person is asked the first.
+        # All questions are checked before the first is asked.
         entries = [
             Arguments(f"ask_user: question {number}", question, self.aliases)
             for number, question in enumerate(questions, 1)
@@ -151,7 +151,7 @@ _PLAN_UNANSWERED = "Nobody has answered, and plan mode goes on. End your turn wi
 
 
 class ExitPlanTool(BuiltinTool):
-    """Asks the person; after a yes the run goes on in another mode."""
+    """Asks the person to approve the plan. After approval the run continues in another mode."""
 
     name = "exit_plan"
     required = ("plan",)
@@ -170,7 +170,7 @@ class ExitPlanTool(BuiltinTool):
 
 
 class FinalPlanTool(ExitPlanTool):
-    """Without anyone to ask, the plan is the answer of the run."""
+    """The tool of a run without a person to ask: the plan is the run's answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ class FinalPlanTool(ExitPlanTool):
 
 
 class PlanAnswerTool(ExitPlanTool):
-    """Of an agent that plans for others: its plan is the answer of its run."""
+    """The tool of an agent that plans for others: its plan is the run's answer."""
 
     def __init__(self) -> None:
         super().__init__()

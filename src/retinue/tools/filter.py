@@ -1,9 +1,8 @@
-"""Which tools a run gets: what its file allows, less what it denies, less what its run may not.
+"""The tools of a run: those that its file allows, without those that the file denies or the run may not have.
 
-Names are resolved here (aliases of every dialect, patterns of MCP servers); rights are decided
-by the effects a tool declares, never by its name. The result says what became of every name
-the file wrote, and refuses a list in which nothing is left, because an agent without the tools
-its author counted on only invents.
+Names are resolved here (aliases of every dialect, patterns of MCP servers). Rights depend on the effects that a tool
+declares, never on its name. The result reports how each name in the file was resolved. A list that resolves to no
+tool is refused, because an agent without the tools that its author expected invents its answers.
 """
 
 from __future__ import annotations
@@ -57,18 +56,18 @@ class ToolSelection(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     refusal: str | None = None
     denies_unreadably: bool = False
-    """Whether it is refused for an entry that denies, and not for its list of tools."""
+    """Whether the reason for the refusal is an unreadable entry that denies, not an empty list of tools."""
 
 
 EVERY_EXTENSION = "*"
 SERVER_EXTENSION = "mcp"
-"""The extension that all MCP servers are together."""
+"""The name under which all MCP servers together are one extension."""
 _LISTS_BUILTINS = frozenset({"pi"})
-"""Dialects whose list of tools says nothing about those of extensions."""
+"""Dialects in which the list of tools covers built-in tools only, not tools of extensions."""
 
 
 class ExtensionScope:
-    """What an agent's file says of extensions, which are plugins and MCP servers, in the words of pi:
+    """The extensions (plugins and MCP servers) that an agent's file selects. The keys are those of pi:
 
         extensions: false             none            isolated: true      none, whatever else is said
         extensions: [git, ./own.py]   only these      extensions: [*, …]  all, and these
@@ -91,17 +90,17 @@ class ExtensionScope:
         self.selectors = tuple(map(split_selector, tools.selectors))
         self.lists_builtins = spec.dialect in _LISTS_BUILTINS
         self.adds_to_list = self.lists_builtins or bool(self.selectors)
-        """Whether a list of tools says nothing about those of extensions."""
+        """Whether tools of extensions are added to the tools that the list names."""
 
     def loads(self, names: Set[str]) -> bool:
-        """Return whether the agent has the extension that goes by `names`."""
+        """Return whether the agent has the extension with these `names`."""
         if self.off or not names.isdisjoint(self.excluded):
             return False
         return self._only is None or not names.isdisjoint(self._only)
 
     def selects(self, names: Set[str], tool: Set[str] = frozenset()) -> bool:
-        """Return whether the selectors, if there are any, leave in a tool of that extension, which goes by the names
-        `tool`; without a tool, whether they leave in anything of the extension."""
+        """Return whether the selectors, if there are any, select a tool of that extension with the names `tool`.
+        Without a tool, return whether they select anything of the extension."""
         if not self.selectors:
             return True
         chosen = [selected for extension, selected in self.selectors if extension in names]
@@ -177,7 +176,7 @@ def select_tools(
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return a few names for a sentence; a server may have hundreds of tools."""
+    """Return the first names as the beginning of a sentence, because a server may have hundreds of tools."""
     shown = ", ".join(names[:_MAX_NAMED])
     if len(names) > _MAX_NAMED:
         return f"{shown} and {len(names) - _MAX_NAMED} more tools are"
@@ -185,13 +184,13 @@ def _some(names: Sequence[str]) -> str:
 
 
 def memory_tools(present: Collection[str], *, readonly: bool) -> tuple[str, ...]:
-    """Return what an agent with a memory folder still needs: to read it, and to write it if it may."""
+    """Return the tools that an agent with a memory folder lacks to read it and, unless it is read-only, to write it."""
     return tuple(name for name in ("read", "write", "edit")[: 1 if readonly else 3] if name not in present)
 
 
 class _Asked:
-    """What an allow list asks for, sorted into tools and the reasons why there is none.
-    `listed` is True for a list that names tools one by one."""
+    """The entries of an allow list, sorted into the tools they name and the reasons why a tool is missing.
+    `listed` is True if the list names tools one by one."""
 
     def __init__(self, allow: Sequence[str] | None, available: Mapping[str, Tool]) -> None:
         self.names: list[str] = []
@@ -252,7 +251,7 @@ class _Asked:
 
 
 _OPTIONAL_TOOLS = (("tool_search",),)
-"""Tools that are there exactly when they are of use: nothing is missing without them."""
+"""Tools that Retinue adds when they are useful. If one is absent, no note reports it as missing."""
 _DENIED_ABOVE = "denied by the file of an agent above it"
 _NO_SANDBOX = "the agent is read-only, and no sandbox here can keep a shell from writing"
 
@@ -280,7 +279,7 @@ def resolve(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:
     builtins = tuple(filter(available.__contains__, canonical(name)))
     if builtins:
         return builtins
-    # The tool of a program or a server that somebody wrote in another case.
+    # A tool of a program or a server may be written in another case.
     plain = base_name(name).lower()
     same_name = tuple(tool for tool in available if tool.lower() == plain)
     if same_name:
@@ -292,7 +291,7 @@ def resolve(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:
 
 
 def _served_with_one_mark(name: str, available: Mapping[str, Tool]) -> tuple[str, ...]:
-    """opencode's `server_tool`, also with `*`, for what is `mcp__server__tool` here."""
+    """Return the tools of MCP servers that opencode's `server_tool`, which may contain `*`, names."""
     if "_" not in name:
         return ()
     served = {tool: tool.removeprefix("mcp__").replace("__", "_") for tool in available if tool.startswith("mcp__")}
@@ -322,7 +321,7 @@ def _denied(
         if name.lower() in _ALL_TOOLS:
             denied: tuple[str, ...] = tuple(available)
         elif "*" in name or name.startswith("mcp__"):
-            # A denial counts in any case of letters, and under any name of a tool.
+            # A denial ignores the case of letters and applies to every name of a tool.
             pattern_of_names = name.lower() if "*" in name else f"{name.lower()}*"
             denied = tuple(
                 candidate
@@ -358,7 +357,7 @@ def _named(policy: ToolPolicy, asked: _Asked, available: Mapping[str, Tool]) -> 
 
 
 def _unreadable_denial(entry: str, available: Mapping[str, Tool]) -> str | None:
-    """Return the refusal for an entry that denies and cannot be understood, whoever wrote it."""
+    """Return the refusal for a deny entry that cannot be understood, whichever file it is in."""
     problem = entry_problem(entry) if entry.strip() else None
     if problem is None or (form_problem(entry) is None and resolve(split_entry(entry)[0], available)):
         return None

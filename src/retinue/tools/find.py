@@ -1,4 +1,4 @@
-"""find and ls: files and folders by a glob, and the names in one folder."""
+"""find and ls: search for files and folders by a glob, and list the names in one folder."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _from_root(pattern: str, context: ToolContext) -> str:
 
 
 def _paths(files: list[str], pattern: str) -> list[str]:
-    """Return what rg listed; for a pattern that ends in / the folders that hold it."""
+    """Return the files that rg listed or, for a pattern that ends in /, the folders above them."""
     if not pattern.endswith("/"):
         return files
     folders: set[str] = set()

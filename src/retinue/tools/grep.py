@@ -1,9 +1,9 @@
 """grep: a regular expression in the files below a folder, as two runs of ripgrep, which comes with its package.
 
-The first counts everywhere in parallel: that yields exact totals and an order by path that does not
-depend on rg's threads, at the cost of a few bytes per file. The second searches only the files that
-will be shown, and those whose folder changed meanwhile (`tools/search.py` explains why); it gets open
-files, no names.
+The first run counts matches in all files in parallel. It yields exact totals and an order by path that does not
+depend on rg's threads, at the cost of a few bytes per file. The second run searches only the files that will be
+shown, and those whose folder has changed meanwhile (`tools/search.py` explains why). It receives open files, not
+names.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _program_path: Path | None = None
 
 
 def find_ripgrep() -> Path | None:
-    """Return the program: beside this Python, among its scripts, in the package's record, or on PATH."""
+    """Return the path of rg. It is looked for beside this Python, among its scripts, in the record of the package, and
+    on PATH."""
     global _program_path
     if _program_path is None or not _program_path.exists():
         _program_path = next((path for path in _locations() if path.is_file() and os.access(path, os.X_OK)), None)
@@ -67,9 +68,9 @@ async def ripgrep(
     receive: Callable[[bytes], None],
     descriptors: Sequence[int] = (),
 ) -> int:
-    """Run rg in `cwd`, without anyone's configuration, and return its exit code: 0 found, 1
-    found nothing, 2 some files could not be searched. `descriptors` are files it gets open.
-    Raise ToolError for a pattern it rejects, for lack of time, and when there is no rg."""
+    """Run rg in `cwd`, without any configuration file, and return its exit code: 0 for matches, 1 for no match, 2 if
+    some files could not be searched. `descriptors` are open files that it inherits. Raise ToolError if rg rejects the
+    pattern, runs out of time or is not installed."""
     program = find_ripgrep()
     if program is None:
         raise ToolError(
@@ -114,7 +115,7 @@ async def ripgrep(
 
 
 def hidden_flags(hidden: bool) -> list[str]:
-    """Return the flags for hidden files. Folders of version control stay out even then."""
+    """Return the flags for hidden files. Folders of version control are always excluded."""
     if hidden:
         return ["--hidden", "--glob=!.git", "--glob=!.hg", "--glob=!.svn"]
     return []
@@ -141,7 +142,7 @@ _OPEN_FILES = 200
 _DESCRIPTOR = "/dev/fd/{}"
 _PRINTED = re.compile(rb"(?m)^/dev/fd/(\d+)(\0|: )")
 _READ_BYTES = 4_000_000
-"""Far more than is ever shown: what rg prints beyond it is dropped."""
+"""Bytes of rg's output that are kept, far more than a result shows. Further output is dropped."""
 _PLAIN_NAME = re.compile(r"[\w.*?+ -]+")
 _LINE = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
 
@@ -165,11 +166,11 @@ class GrepQuery(Struct, frozen=True):
 
 
 class Counts(Struct, frozen=True):
-    """Matching lines of each file, by path from the start of the search, in order."""
+    """The number of matching lines in each file, ordered by path. Paths are relative to the folder of the search."""
 
     files: Mapping[str, int]
     withheld: int = 0
-    """How many more files match and must not be read."""
+    """The number of matching files that a rule hides from the run."""
 
     @property
     def total(self) -> int:
@@ -194,7 +195,7 @@ async def count_matches(query: GrepQuery, start: Start, context: ToolContext) ->
 async def _count_again(
     query: GrepQuery, start: Start, context: ToolContext, counts: Counts, unchanged: Unchanged
 ) -> Counts:
-    """Count the files of folders that changed during the search again, from what is really there."""
+    """Count matches again in files whose folder changed during the search."""
     doubtful = await in_thread(lambda: [path for path in counts.files if not unchanged.holds(path)])
     if not doubtful:
         return counts
@@ -222,7 +223,7 @@ async def _search_opened(
 
 
 def _name_descriptors(printed: bytes, opened: Mapping[int, str]) -> bytes:
-    """Return what rg printed of descriptors, with the names of their files."""
+    """Return the output of rg with each descriptor replaced by the name of its file."""
 
     def name(match: re.Match[bytes]) -> bytes:
         path = opened.get(int(match[1]))
@@ -234,7 +235,7 @@ def _name_descriptors(printed: bytes, opened: Mapping[int, str]) -> bytes:
 
 
 def without_withheld(counts: Counts, start: Start, context: ToolContext) -> Counts:
-    """Return the counts without the files that the rules of the run keep from it."""
+    """Return the counts without files that rules hide from the run."""
     withheld = context.withheld()
     if withheld is None:
         return counts
@@ -257,7 +258,7 @@ def _counts(printed: bytes, glob: Glob | None, start: Start) -> Counts:
 async def matching_lines(
     query: GrepQuery, start: Start, context: ToolContext, counts: Counts, limit: int
 ) -> tuple[list[str], int]:
-    """Return the lines to show for the first `limit` matches in path order, and how many matches they are."""
+    """Return the lines that show the first `limit` matches in path order, and the number of matches among them."""
     chosen: list[str] = []
     expected = size = 0
     for path in counts.files:
@@ -317,8 +318,8 @@ def _parse(printed: bytes, start: Start, limit: int) -> tuple[list[str], int]:
 
 
 def _type_flags(glob: Glob | None) -> list[str]:
-    """Let rg skip files by name. Its own --glob would search ignored files too; a file type
-    made up for the occasion does not. The exact check is done on the paths it prints."""
+    """Return flags with which rg skips files by name. Its --glob would also search ignored files, so the names become a
+    file type instead. The exact check is made on the paths that rg prints."""
     if glob is None or not glob.names or not all(map(_PLAIN_NAME.fullmatch, glob.names)):
         return []
     definitions = [f"--type-add=wanted:{_any_case(name)}" for name in glob.names]
@@ -339,7 +340,7 @@ _OUTPUT_MODES = {
     **dict.fromkeys(("count", "counts"), "count"),
 }
 _FILE_ENDINGS = {"python": "py", "rust": "rs", "markdown": "md", "js": "{js,jsx,mjs,cjs}", "ts": "{ts,tsx}"}
-"""What ripgrep calls a type, where that is not the end of its files' names."""
+"""File endings of ripgrep's types, for types whose name is not the file ending."""
 
 
 class GrepTool(BuiltinTool):
@@ -372,7 +373,7 @@ class GrepTool(BuiltinTool):
 
     @staticmethod
     def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept a type of files as a glob, and switches that say the opposite of ours."""
+        """Accept a file type as a glob, and switches with the opposite meaning of ours."""
         kind = arguments.pop("type", None)
         if isinstance(kind, str) and kind and "glob" not in arguments:
             arguments["glob"] = f"*.{_FILE_ENDINGS.get(kind, kind)}"

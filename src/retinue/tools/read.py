@@ -46,7 +46,7 @@ from retinue.tools.processes import in_thread
 MAX_LINES = 2000
 MAX_BYTES = 50_000
 MAX_LINE_BYTES = 2000
-"""A longer line is cut and says how long it is."""
+"""Longer lines are cut, with a note about their length."""
 
 
 class LineWindow(Struct):
@@ -67,8 +67,8 @@ class LineWindow(Struct):
         return self.first + len(self.lines)
 
     def add(self, line: bytes, length: int) -> None:
-        """Take a line of `length` bytes, of which `line` holds at least the first MAX_LINE_BYTES
-        and one more; or notes that there is no room for it."""
+        """Add a line of `length` bytes, or set `full` if there is no room for it. `line` has at least its first
+        MAX_LINE_BYTES + 1 bytes."""
         cost = min(length, MAX_LINE_BYTES) + 8
         if self.lines and cost > self.room:
             self.full = True
@@ -97,8 +97,8 @@ def window_of(data: bytes, first: int, limit: int) -> LineWindow:
 def window(
     chunks: Iterable[bytes], first: int, limit: int, *, to_end: bool, stopped: Callable[[], bool] = lambda: False
 ) -> LineWindow:
-    """Return the window of a file that is read piece by piece. With `to_end` the rest of the file is read too, for the
-    count and the hash; otherwise reading ends with the window."""
+    """Return the window of a file that is read piece by piece. With `to_end` the remaining file is also read, for the
+    line count and the hash. Otherwise reading ends with the window."""
     builder = _Builder(LineWindow(first), limit)
     page = builder.page
     hasher = hashlib.sha256()
@@ -168,7 +168,7 @@ class _Builder:
         self.length = 0
 
     def finish(self) -> int:
-        """Return the number of lines; a last line without newline counts."""
+        """Return the number of lines, including a last line without a newline."""
         if self.length:
             if self.number >= self.page.first and not self.page.full:
                 self._close_line()
@@ -186,14 +186,14 @@ def _whole_characters(line: bytes) -> bytes:
 
 
 MAX_IMAGE_BYTES = 3_750_000
-"""What fits the 5 MB of base64 that providers take."""
+"""The largest image, in bytes, whose base64 form fits the 5 MB limit of providers."""
 MAX_DOCUMENT_BYTES = 4_500_000
-"""A PDF goes along with every request of the run, and all providers take this much: larger ones are read as text."""
+"""Every request of the run carries the PDF, and all providers accept this size. Larger ones are read as text."""
 _PDF = b"%PDF-"
 
 _CHUNK_BYTES = 1 << 20
 _MAX_SMALL_FILE_BYTES = 1 << 16
-"""A small file: it is read at once."""
+"""Smaller files are read in one call."""
 
 
 class ReadTool(BuiltinTool):

@@ -1,13 +1,12 @@
-"""What grep and find share: globs, where a search starts, and that no result lies outside the workspace.
+"""Globs and start folders for grep and find, and the check that no result lies outside the workspace.
 
 In a glob, `*` and `?` stay within a name, `**` spans folders, `[a-z]` and `{a,b}` work, and a leading
 `!` excludes. A pattern without a slash is matched against names at any depth, one with a slash
 against the path from where the search starts. A pattern without capitals ignores case.
 
-ripgrep follows no link it finds, but opens files by name: a link that is put there in between is
-followed. So its output is trusted only for folders that have not changed since it began. Everything
-else, and every line that is shown, is read again from a descriptor that was opened without
-following a link.
+ripgrep follows no link that it finds, but it opens files by name, so it follows a link that replaces a file during
+the search. Its output is therefore trusted only for folders that have not changed since it began. All other files,
+and every line that is shown, are read again from a descriptor that was opened without following a link.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from retinue.tools.base import ToolError
 from retinue.tools.paths import Confined, confine, open_regular, shown, spot, visible
 
 _MAX_ALTERNATIVES = 64
-"""Alternatives a pattern may unfold to; more is a mistake or an attack."""
+"""The most alternatives that one pattern may unfold to. A larger number is a mistake or an attack."""
 
 
 class Glob(Struct, frozen=True):
@@ -39,7 +38,7 @@ class Glob(Struct, frozen=True):
     names: tuple[str, ...]
     """Globs for the last component alone, implied by `included_patterns`; empty when it may be any."""
     hidden: bool
-    """A component that starts with a dot is asked for."""
+    """Whether the pattern names a component that starts with a dot."""
 
     def __call__(self, path: str) -> bool:
         if self.included_patterns and not _matches_any(self.included_patterns, path):
@@ -52,7 +51,7 @@ def _matches_any(patterns: tuple[re.Pattern[str], ...], path: str) -> bool:
 
 
 def compile_glob(text: str) -> Glob:
-    """One or several patterns, separated by commas. Raise ToolError for what is no pattern."""
+    """Return the glob for one or several patterns, separated by commas. Raise ToolError if the text has no pattern."""
     included: list[str] = []
     excluded: list[str] = []
     for entry in _split(text, ","):
@@ -79,7 +78,7 @@ def _tidy(pattern: str) -> str:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """At `separator`, but not inside braces or brackets."""
+    """Split the text at `separator`, except inside braces or brackets."""
     parts, depth, start = [], 0, 0
     for index, character in enumerate(text):
         if character in "{[":
@@ -93,7 +92,7 @@ def _split(text: str, separator: str) -> list[str]:
 
 
 def _unfold(pattern: str) -> list[str]:
-    """`a{b,c}` as `ab` and `ac`; unbalanced braces are plain characters."""
+    """Return `a{b,c}` as `ab` and `ac`. Unbalanced braces are plain characters."""
     done: list[str] = []
     waiting = [pattern]
     while waiting:
@@ -136,8 +135,8 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 
 class Start(Struct, frozen=True):
-    """`folder` is where ripgrep runs and `target` what it is given; `prefix` leads from the
-    working directory to the folder, for showing."""
+    """ripgrep runs in `folder` and searches `target`. `prefix` leads from the working directory to the folder and is
+    shown before paths."""
 
     confined: Confined
     folder: Path
@@ -146,7 +145,7 @@ class Start(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Return where it starts, in words: a bare `.` at the end of a sentence reads as another folder."""
+        """Return the name of the start in a sentence, where a bare `.` would look like punctuation."""
         return "the working directory" if self.confined.shown == "." else self.confined.shown
 
     def show(self, path: str) -> str:
@@ -180,8 +179,8 @@ def _stat(confined: Confined) -> os.stat_result | None:
 
 
 class Unchanged:
-    """Whether the folders of a search are as they were before it began. Exchanging a name for a
-    link changes its folder, and the kernel notes when."""
+    """Tells whether the folders of a search have stayed unchanged since it began. Replacing a file by a link changes
+    its folder, and the kernel records the time."""
 
     _CLOCK_LAG_SECONDS = 0.05
     """Seconds by which the time that a folder carries may lag behind the clock."""

@@ -1,4 +1,4 @@
-"""Runs one server and outlives it just long enough to leave nothing behind.
+"""Runs one server, and ends its remaining processes before it exits.
 
 A program of its own, started as `python -I -S server_launcher.py LIFELINE COMMAND...`. Descriptor
 LIFELINE is the end of a pipe whose other end only Retinue holds. When that closes, because
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def _become(command: list[str], lifeline: int, prctl: Prctl, parent: int) -> None:
-    """In the forked child: never returns."""
+    """Run the server in the forked child. Never return."""
     try:
         os.setpgid(0, 0)
         os.close(lifeline)
@@ -93,7 +93,7 @@ def _reap(server: int) -> int | None:
 
 
 def _end(server: int) -> None:
-    """Ask, wait, kill, until nothing of the server is left."""
+    """Terminate the processes of the server, and kill those that do not end in time."""
     give_up = time.monotonic() + GRACE_SECONDS
     asked: set[int] = set()
     while time.monotonic() < give_up:
@@ -119,7 +119,7 @@ def _end(server: int) -> None:
 
 
 def _descendants(server: int) -> set[int]:
-    """Return every live process below us, or, where the system does not tell, the server's group."""
+    """Return all live descendants of this process or, where the system does not list them, the server's group."""
     if not os.path.isdir("/proc/self"):  # noqa: PTH112 - pathlib would double the start-up time
         try:
             os.killpg(server, 0)
@@ -147,7 +147,7 @@ def _send(pid: int, number: int) -> None:
 
 
 def _prctl() -> Prctl:
-    """Linux's way to be told of deaths; elsewhere the lifeline alone has to do."""
+    """Return Linux's prctl. Other systems rely on the lifeline alone."""
     if sys.platform == "linux":
         with suppress(ImportError, OSError, AttributeError):
             import ctypes

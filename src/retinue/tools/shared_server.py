@@ -1,7 +1,7 @@
 """A server program that several runs share: language servers and MCP servers alike.
 
-It is started by its first use; others that come meanwhile wait for the same start. It is closed when nobody has held it
-for a while. One that crashes is started again by the next use, later and later if it keeps crashing.
+The first use starts the server, and concurrent uses wait for the same start. The server is closed when it has had no
+holder for a while. After a crash the next use starts it again, with growing pauses if it keeps crashing.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any, Generic, Protocol, TypeVar
 FIRST_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 60.0
 PATIENCE_SECONDS = 3.0
-"""A pause of at most this long is waited for; a longer one is an error that says when."""
+"""A use waits for a pause of at most this length. A longer pause is an error that states the remaining time."""
 MAX_END_SECONDS = 5.0
-"""How long a start that was cancelled may take to end."""
+"""The most time that a cancelled start may take to end."""
 STEADY_SECONDS = 30.0
-"""A server that lived this long has not crashed at its start."""
+"""A server that ran this long counts as started, so a later end is not counted as a crash."""
 
 
 class Connection(Protocol):
-    """What a started server is reached by."""
+    """The connection to a started server."""
 
     @property
     def live(self) -> bool: ...
@@ -33,10 +33,10 @@ C = TypeVar("C", bound=Connection)
 
 
 class SharedServer(Generic[C]):
-    """One such server, whether it runs or not."""
+    """One shared server, running or not."""
 
     def __init__(self, linger_seconds: float) -> None:
-        """It is closed `linger_seconds` after the last holder has released it."""
+        """The server is closed `linger_seconds` after its last holder has released it."""
         self._linger_seconds = linger_seconds
         self._holders: dict[object, Any] = {}
         self._connection: C | None = None
@@ -53,11 +53,11 @@ class SharedServer(Generic[C]):
         raise NotImplementedError
 
     def _too_soon(self, seconds: float) -> Exception:
-        """Return the error for a use while the server, which keeps crashing, is not to be started for `seconds`."""
+        """Return the error for a use of a crashing server that may not be started again for `seconds`."""
         raise NotImplementedError
 
     def _ended(self, seconds: float) -> None:
-        """Take notice that the server has ended, `seconds` after its start."""
+        """Record that the server has ended, `seconds` after its start."""
         if seconds < STEADY_SECONDS:
             self._count_crash()
         else:
@@ -80,12 +80,12 @@ class SharedServer(Generic[C]):
             self._closing = None
 
     def release(self, holder: object) -> None:
-        """Let go of the server. It is closed a while later, unless someone holds it again by then."""
+        """Release the server. It is closed later unless another holder comes before."""
         self._holders.pop(holder, None)
         self._close_later(self._linger_seconds)
 
     async def ready(self) -> C:
-        """Return the live connection, started if it must be. Raise what a start raises."""
+        """Return the live connection, and start the server if necessary. Raise the errors of a start."""
         if (connection := self.connection) is not None:
             return connection
         if self._starting is None:

@@ -1,6 +1,6 @@
-"""tool_search: tools that a run knows by name only until it asks for their parameters.
+"""tool_search: loads the parameters of tools that a run knows by name only.
 
-The parameters of many tools would fill the context window.
+The parameters of all tools would fill the context window.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOADED = "Loaded {} tool(s). Their full schemas are now available next turn:"
 
 
 class Deferred:
-    """One per run. What is in here has passed the run's policy already."""
+    """The tools of one run that are not loaded yet or were loaded by a search. All have passed the run's policy."""
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self._tools = dict(tools)
@@ -30,16 +30,16 @@ class Deferred:
 
     @property
     def loaded(self) -> tuple[Tool, ...]:
-        """In the order in which they were loaded: what a model has seen keeps its place."""
+        """The loaded tools in loading order, so that tools which a model has seen keep their position."""
         return tuple(self._loaded.values())
 
     def offer(self, tools: Mapping[str, Tool]) -> None:
-        """Add tools that became available; those that are known stay as they are."""
+        """Add tools that became available. Tools already in the list do not change."""
         self._tools = {**tools, **self._tools}
 
     def load(self, query: str) -> tuple[list[Tool], int]:
-        """Load the tools that match, of which every word must occur, without regard to case. Return them, and how many
-        more match than are loaded at once."""
+        """Load the tools that contain every word of the query, ignoring case. Return them, and the number of further
+        matches that exceed the limit."""
         if query.strip().lower().startswith(SELECT):
             matches = self._named(query.strip()[len(SELECT) :])
         else:
@@ -51,11 +51,11 @@ class Deferred:
         return loaded, len(matches) - len(loaded)
 
     def keep(self, names: Container[str]) -> None:
-        """Take away what is not among `names`."""
+        """Remove all tools except those in `names`."""
         self._tools = {name: tool for name, tool in self._tools.items() if name in names}
 
     def recall(self, names: Iterable[str]) -> None:
-        """Load again what an earlier attempt of the run had loaded."""
+        """Load again the tools that an earlier attempt of the run had loaded."""
         self._loaded |= {name: self._tools[name] for name in names if name in self._tools}
 
     def _named(self, listed: str) -> list[Tool]:
@@ -72,7 +72,7 @@ class Deferred:
 
 
 def loaded_names(text: str) -> tuple[str, ...]:
-    """Return the tools that an answer of tool_search says it has loaded."""
+    """Return the names of the tools that a result of tool_search lists as loaded."""
     head, _, listing = text.partition("\n")
     if not head.startswith("Loaded ") or not head.endswith("next turn:"):
         return ()
@@ -88,12 +88,12 @@ def _has_all(tool: Tool, words: list[str]) -> bool:
 NAME = "tool_search"
 _MAX_LINE_CHARACTERS = 160
 _MAX_NAMES = 600
-"""Names in the description; beyond, a model has to search."""
+"""The most names in the description. A model finds the others by a search."""
 
 
 class ToolSearchTool:
-    """Belongs to one run. Its description never changes: tools that come later can be found, but
-    are not named there."""
+    """The tool of one run. Its description never changes, so tools that are added later can be found but are not named
+    in it."""
 
     def __init__(self, deferred: Deferred) -> None:
         self._deferred = deferred

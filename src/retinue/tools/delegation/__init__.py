@@ -1,1 +1,1 @@
-"""What the tools that start and handle other agents share: texts, frames, bounds, descriptions."""
+"""Tools that start and manage other agents."""

@@ -1,4 +1,4 @@
-"""Agent: start another run, or go on with one."""
+"""The Agent tool, which starts or resumes another run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _THINKING_LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 _THINKING_WORDS = {**dict(zip(_THINKING_LEVELS, _THINKING_LEVELS, strict=True)), "none": "off"}
 _ISOLATION_WORDS = {"off": "off", "none": "off", "worktree": "worktree"}
 _FIXED_PARAMETERS = ("model", "thinking", "max_turns", "isolated", "isolation", "inherit_context", "name")
-"""What a resumed agent keeps from its first run, whatever the call says."""
+"""Parameters that a resumed agent keeps from its first run. A call that resumes one cannot change them."""
 _SCHEDULE_NOTE = (
     "It fires while this session, the terminal app or `retinue schedule daemon` runs in this project. "
     "The user manages jobs with `retinue schedule list` and `retinue schedule remove`."
@@ -127,8 +127,8 @@ class AgentTool(DelegationTool):
         return "\n".join([*lines, *notes((*child.notes, *extra)), "", _BACKGROUND_NOTE])
 
     async def _ended(self, child: ActiveRun, extra: tuple[str, ...], context: ToolContext, call_id: str) -> ToolOutput:
-        """Return the result of a foreground run: everything it said, and the id that resumes it."""
-        # The result is in this text, so no notification may bring it again.
+        """Return the result of a foreground run with its whole answer and the id that resumes it."""
+        # This text contains the result, so no notification may repeat it.
         self.delegation.consume(child.id, call_id)
         head = [*identity(child), *notes((*child.notes, *extra)), ""]
         note = status_note(child)
@@ -224,8 +224,8 @@ def _name(arguments: Arguments, name: str) -> str | None:
 
 
 def _resuming(call: SpawnCall, arguments: Arguments) -> tuple[SpawnCall, tuple[str, ...]]:
-    """Return the call without what a resumed agent has already, so that an unknown type or model in
-    it cannot get in the way; and the names of what was left out."""
+    """Return the call without the parameters that a resumed agent keeps, so that an unknown type or model among them
+    causes no error, and the names of the removed parameters."""
     ignored = tuple(name for name in _FIXED_PARAMETERS if getattr(call, name) not in (None, False, "off"))
     resumed = SpawnCall(
         prompt=call.prompt,
@@ -252,7 +252,7 @@ def _ignored(child: ActiveRun, ignored: tuple[str, ...], arguments: Arguments) -
 
 
 def _closing(shown: Shown, note: str) -> str:
-    """Return where to find more than the text; `note` says why there may be more."""
+    """Return the last line of a result: whether the text above is complete. `note` is the reason if the run is not."""
     if note:
         return "What it produced is above, and is not all it was asked for."
     if shown.cut:

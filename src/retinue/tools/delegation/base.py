@@ -1,8 +1,7 @@
 """The base of the delegation tools, and the set of them that one run gets in its vocabulary.
 
-Unlike the file tools they belong to one run, but runs with the same wording share one spec. A result
-too long for a parent keeps its beginning and end, and names a way to read all of it without running
-the agent again.
+Unlike the file tools they belong to one run, but runs with the same wording share one spec. A result that is too long
+for a parent keeps its beginning and end, and states how to read the complete text without running the agent again.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from retinue.tools.processes import in_thread
 ID_NAMES = ("id", "agentId", "task_id", "taskId", "run_id", "to", "name")
 
 Items = Callable[[str], tuple[DisplayItem, ...]]
-"""Returns what a run said and called, for people to look at (`loop.result.display_items`)."""
+"""Returns the messages and tool calls of a run for display (`loop.result.display_items`)."""
 
 
 class Live(Struct, frozen=True, kw_only=True):
-    """Settings that may change while a run goes on; tools ask for them at every call."""
+    """Settings that may change during a run. Tools read them at every call."""
 
     wait_seconds: float = 270.0
     max_concurrent: int = 4
@@ -42,7 +41,7 @@ class Live(Struct, frozen=True, kw_only=True):
 
 
 class DelegationTool(BuiltinTool):
-    """A subclass is made for one parent run: `delegation` is that run's way to others."""
+    """A tool that is made for one parent run, which reaches other runs through `delegation`."""
 
     def __init__(
         self, delegation: Delegation, *, live: Callable[[], Live] = Live, spec: ToolSpec | None = None
@@ -56,7 +55,7 @@ class DelegationTool(BuiltinTool):
 def make_spec(
     tool: type[DelegationTool], description: str, properties: Properties, unavailable: Mapping[str, str] | None = None
 ) -> ToolSpec:
-    """`unavailable` are parameters that are not offered here, and why."""
+    """Return the spec of `tool`. `unavailable` are parameters that are not offered, each with the reason."""
     parameters = parameters_of(properties, tool.required)
     aliases = tool.argument_aliases(parameters)
     return ToolSpec(
@@ -76,12 +75,12 @@ def _plain_spec(tool: type[DelegationTool]) -> ToolSpec:
 
 
 def agent_id(arguments: Arguments) -> str:
-    """Return the id, the beginning of one, or the name of an agent; `@name` counts as the name."""
+    """Return the id, the beginning of one, or the name of an agent; a leading `@` is removed."""
     return arguments.text("agent_id").strip().removeprefix("@")
 
 
 def read_flag(arguments: Arguments, name: str, *others: str) -> bool | None:
-    """A flag that keeps "not said" apart from no."""
+    """Return the value of a flag, or None if the call does not have it."""
     return None if arguments.find(name, *others) is None else arguments.flag(name, *others)
 
 
@@ -94,11 +93,11 @@ def flag_property(description: str) -> Mapping[str, object]:
 
 
 MAX_PARENT_CHARACTERS = 20_000
-"""Characters of a result, a conversation or a peek that a parent gets at once."""
+"""The most characters of a result, a conversation or a peek that one tool result shows to a parent."""
 
 
 class Shown(Struct, frozen=True):
-    """`text` is data, framed or not. `cut` says that it is not all; `path` is where all of it stands."""
+    """`text` is data, framed or not. `cut` tells that it is incomplete; `path` is the file with the complete text."""
 
     text: str
     cut: bool = False
@@ -108,9 +107,8 @@ class Shown(Struct, frozen=True):
 async def bound_text(
     text: str, run_id: str, context: ToolContext, *, label: str = "result", frame: Callable[[str], str] = framed
 ) -> Shown:
-    """`text` as data, whole if it is short enough. Otherwise all of it is stored where the
-    parent's own read tool may look, already made harmless. `frame` is `as_data` where the tool
-    result itself is the frame."""
+    """Return `text` as data, complete if it is short enough. A longer text is made harmless and stored in a file that
+    the parent's read tool may open. `frame` is `as_data` if the tool result itself is the frame."""
     if len(text) <= MAX_PARENT_CHARACTERS:
         return Shown(frame(text))
     path = context.outputs / f"agent-{_safe(run_id)}-{label}.txt"

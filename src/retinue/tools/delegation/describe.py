@@ -4,8 +4,8 @@ The description is full, compact, or from a template of the user's own. All thre
 in the same way, so that a copy of `prompts/Agent.md` as a custom template yields exactly the full
 text. Values are inserted literally and once: a description that contains a placeholder stays as it is.
 
-The line of an agent names the tools it really gets and the model its file asks for. An agent that
-could not be started has no line.
+The line of an agent names the tools that it gets and the model in its file. An agent that cannot be started has no
+line.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ _DATE = re.compile(r"-\d{8}$")
 
 
 class TypeLine(Struct, frozen=True):
-    """`tools` is what stands behind "Tools:", if anything does; `model` is empty when the parent's
-    is used."""
+    """`tools` is the text after "Tools:", or empty. `model` is empty if the agent uses its parent's model."""
 
     name: str
     description: str
@@ -60,9 +59,9 @@ class TypeLine(Struct, frozen=True):
 def type_lines(specs: Iterable[AgentSpec], available: Collection[str] | None = None) -> tuple[TypeLine, ...]:
     """Return one line for each agent that may be started, the user's own first, then by name.
 
-    With `available`, the tools of this session, only those are named, and an agent of whose
-    listed tools none is there is left out: starting it would be refused. Lines are remembered by
-    their specs, because every run that may delegate asks for them.
+    `available` are the tools of this session. With it, only those are named, and an agent is left out if none of its
+    listed tools exists, because its start would be refused. Lines are cached by their specs, because every run that
+    may delegate asks for them.
     """
     agents = tuple(specs)
     session = None if available is None else frozenset(available)
@@ -100,7 +99,7 @@ _TOOL_SUMMARIES = ("read-only", "every tool", "repairs nothing")
 
 
 def _states_its_tools(spec: AgentSpec) -> bool:
-    """Return whether the description of a shipped agent tells all that its list of tools would."""
+    """Return whether the description of a shipped agent already states which tools it has."""
     description = spec.description.casefold()
     return spec.source == "builtin" and any(words in description for words in _TOOL_SUMMARIES)
 
@@ -113,8 +112,8 @@ def first_sentence(text: str) -> str:
 
 
 def tools_label(spec: AgentSpec, available: Collection[str] | None = None) -> str:
-    """Return `*`, the names, or why there are none; empty if the agent asks for tools and gets none.
-    Names are Retinue's own where it knows them."""
+    """Return `*`, the names of the tools, or the reason why there are none; empty if none of the agent's tools is
+    available. Known tools have Retinue's own names."""
     asked, denied = spec.tools.allow, _names(spec.tools.deny)
     everything = asked is None or any(entry.strip().lower() in _ALL_TOOLS for entry in asked)
     names: list[str] = []
@@ -134,7 +133,7 @@ def tools_label(spec: AgentSpec, available: Collection[str] | None = None) -> st
 
 
 def model_label(name: str | None) -> str:
-    """`anthropic/claude-haiku-4-5-20251001` as `claude-haiku-4-5`."""
+    """Return `anthropic/claude-haiku-4-5-20251001` as `claude-haiku-4-5`."""
     label = (name or "").strip().rpartition("/")[2]
     return "" if label.lower() == "inherit" else one_line(_DATE.sub("", label), 64)
 
@@ -154,8 +153,8 @@ def _listed(names: list[str]) -> str:
 
 
 def _extensible(spec: AgentSpec) -> bool:
-    """Return whether tools of extensions come on top of the built-in ones. In pi's files they do unless
-    the file says no; elsewhere a list of tools is the whole list."""
+    """Return whether the agent has tools of extensions besides the built-in ones. Files of pi add them unless they
+    exclude them. In other dialects a list of tools is complete."""
     if spec.isolated or spec.tools.extensions is False:
         return False
     return bool(spec.tools.selectors or spec.tools.extensions) or spec.dialect == "pi"
@@ -168,13 +167,13 @@ _PLACEHOLDER = re.compile(r"\{\{([A-Za-z]\w*)\}\}")
 _TEMPLATES = Path(__file__).parent / "prompts"
 _MAX_TEMPLATE_BYTES = 100_000
 _OWN_LINE_RULES = frozenset({"scheduleGuideline", "isolationGuideline"})
-"""Rules that begin a line of their own also where a template puts them right after its last rule."""
+"""Rules that start on a new line even if a template puts them on the line of another rule."""
 
 
 class Wording(Struct, frozen=True, kw_only=True):
-    """What decides the texts a model sees of the delegation tools. `depth` is that of the run
-    which has the tool (main is 0); `background` says how agents work and `default` which is
-    started when the call does not say; `template` is the text of mode `custom`."""
+    """The values that the descriptions of the delegation tools depend on. `depth` is the depth of the run that has the
+    tool (0 for the main run). `background` tells whether agents work in the background unless the call says otherwise.
+    `default` is the agent of a call that names none. `template` is the text of mode `custom`."""
 
     types: tuple[TypeLine, ...] = ()
     mode: Mode = "full"
@@ -189,7 +188,7 @@ class Wording(Struct, frozen=True, kw_only=True):
 
 
 class Template(Struct, frozen=True):
-    """A custom description, if there is a usable one, and what to tell the user about it."""
+    """The user's description of the Agent tool, if there is a usable one, and warnings about it."""
 
     text: str | None = None
     path: Path | None = None
@@ -198,7 +197,7 @@ class Template(Struct, frozen=True):
 
 @lru_cache(maxsize=128)
 def describe(wording: Wording) -> str:
-    """Return the description for `wording`. Without a template of its own, custom is full."""
+    """Return the description for `wording`. Mode `custom` without a template gives the full description."""
     if wording.mode == "custom" and (wording.template or "").strip():
         return fill((wording.template or "").strip(), wording)
     if wording.mode == "compact":
@@ -228,7 +227,7 @@ def fill(template: str, wording: Wording) -> str:
 
 def find_template(cwd: Path, environment: Mapping[str, str] | None = None) -> Template:
     """Return the user's template: the project's nearest one, else the user's own. An unreadable or
-    empty file is passed over with a warning; nothing is created."""
+    empty file is skipped with a warning."""
     warnings: list[str] = []
     for path in _places(cwd, environment):
         text = _read(path, warnings)

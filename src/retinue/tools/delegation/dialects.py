@@ -1,7 +1,6 @@
-"""subagent and dispatch_agent: one agent, one task, in the foreground, as devkit-pi and CodingCode call it.
+"""subagent and dispatch_agent: the foreground tools of devkit-pi and CodingCode for one agent and one task.
 
-The text of `subagent` is the report; the details object with its eight error codes is the output's
-`value`.
+The text of `subagent` is the agent's report. The details object with its eight error codes is the output's `value`.
 """
 
 from __future__ import annotations
@@ -54,12 +53,13 @@ def _no_items(run_id: str) -> tuple[DisplayItem, ...]:
 
 
 class SubagentTool(DelegationTool):
-    """Checks come in devkit-pi's order: depth, switch, depth, agent, task, then the supervisor's."""
+    """The subagent tool of devkit-pi. It checks the depth, the switch, the agent and the task in devkit-pi's order,
+    before the supervisor's checks."""
 
     name = "subagent"
     required = ("agent", "task")
     asked_for = ()
-    """None for the loop's own check: a call that lacks one is answered here, with its error code."""
+    """Empty, so that the loop does not check them: this tool answers an incomplete call with its error code."""
     properties: ClassVar[Properties] = {
         "agent": {"type": "string", "minLength": 1, "description": "Name of the agent"},
         "task": {"type": "string", "minLength": 1, "description": "The whole task"},

@@ -1,4 +1,5 @@
-"""get_subagent_result, list_subagents, steer_subagent and clear_subagents: agents that were started before."""
+"""get_subagent_result, list_subagents, steer_subagent and clear_subagents: tools for agents that were already
+started."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ class ListSubagentsTool(DelegationTool):
 
 
 def list_children(children: tuple[ActiveRun, ...], *, every: bool) -> str:
-    """Return one line for each agent; of successes only the newest unless `every`."""
+    """Return one line for each agent. Unless `every`, only the newest successes are listed."""
     if not children:
         return "You have started no agents."
     chosen = list(children)
@@ -61,7 +62,7 @@ def list_children(children: tuple[ActiveRun, ...], *, every: bool) -> str:
 
 
 def _worth_showing(children: tuple[ActiveRun, ...]) -> list[ActiveRun]:
-    """Return what is at work, then what went wrong, then the newest successes."""
+    """Return the running agents, then the failed ones, then the newest successful ones."""
     active: list[ActiveRun] = []
     problems: list[ActiveRun] = []
     successes: list[ActiveRun] = []
@@ -99,7 +100,7 @@ class SteerSubagentTool(DelegationTool):
 
 DEFAULT_AGE_MINUTES = 5.0
 MIN_ID_CHARACTERS = 4
-"""Characters of an id that must be given at least."""
+"""The fewest characters with which the beginning of an id identifies an agent."""
 
 
 class ClearSubagentsTool(DelegationTool):
@@ -125,7 +126,7 @@ class ClearSubagentsTool(DelegationTool):
                 minutes = DEFAULT_AGE_MINUTES
             return self._old(minutes, arguments.flag("include_errors"))
         ended, problems = resolve(ids, self.delegation.children())
-        # An id given on purpose counts whatever the age and the end of its run.
+        # An agent named by id is cleared regardless of its age and how it ended.
         cleared: tuple[str, ...] = ()
         if ended:
             cleared = self.delegation.clear(tuple(ended), 0.0, True)
@@ -147,7 +148,7 @@ class ClearSubagentsTool(DelegationTool):
 
 def resolve(names: Sequence[str], children: Sequence[ActiveRun]) -> tuple[list[str], list[str]]:
     """Return the ids of ended runs meant by `names` (an id, a unique beginning of one, or a name), and
-    a line for each that means none, several, or a run at work."""
+    a line for each name that matches no run, several runs, or a run that has not ended."""
     resolved: dict[str, None] = {}
     problems: list[str] = []
     for name in names:
@@ -174,7 +175,7 @@ def _meant(word: str, children: Sequence[ActiveRun]) -> list[ActiveRun]:
 
 
 def _ids(arguments: Arguments) -> list[str] | None:
-    """None when no ids were given; one id as a string counts as a list of one."""
+    """Return the ids in the call, or None if it has none. A string is treated as a list with one id."""
     value: Any = arguments.find("agent_ids")
     if isinstance(value, str) and not value.lstrip().startswith("["):
         value = list(filter(str.strip, [value]))

@@ -1,12 +1,11 @@
-"""A run in words for the model that started it: one module, so that every tool uses the same words.
+"""The texts about a run for the model that started it, in one module so that all tools describe runs alike.
 
-Lines of the harness come first, and what an agent said stands in its frame; nothing an agent
-chose, from its description to an error text, can add a line of its own.
+Lines of the harness come first, and the agent's output is in a frame. No text that an agent chose, from its
+description to an error text, can add a line.
 
-A peek shows a few lines of what an agent has said: filtered, numbered, bounded. Numbers count in the
-full source, so that the next peek can go on where this one ended. The pattern comes from a model:
-ripgrep searches in linear time, where one bad expression could keep a backtracking matcher busy for
-ever.
+A peek shows a few lines of an agent's output: filtered, numbered and bounded. Line numbers refer to the full source,
+so that the next peek can continue after this one. The pattern comes from a model, so ripgrep searches for it in
+linear time: a backtracking matcher could take forever.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _NOT_FOUND = frozenset({"UNKNOWN_RUN", "NOT_FOUND", "AGENT_NOT_FOUND"})
 
 
 def status_note(child: ActiveRun) -> str:
-    """Return what a reader must know about how it ended; empty for a plain success."""
+    """Return a note about how the run ended; empty for a plain success."""
     if child.outcome is not None and child.outcome.truncated:
         return f"its answer was {CUT_OFF}, so the end is missing; resume it to have the rest"
     if child.outcome is not None and child.outcome.stopped_by == "person":
@@ -66,13 +65,13 @@ def error_text(child: ActiveRun) -> str:
 
 
 def partial_text(child: ActiveRun) -> str:
-    """Return what a failed run had said, unless that is nothing but its error."""
+    """Return the output of a failed run, or "" if the output is only its error."""
     text = child.result.strip()
     return "" if text == child.failure_text.strip() else text
 
 
 def stats(child: ActiveRun, *, show_cost: bool = False) -> str:
-    """`3 tool uses, 33.8k tokens, ~$0.0042`."""
+    """Return `3 tool uses, 33.8k tokens, ~$0.0042`."""
     parts = [count_noun(child.tool_uses, "tool use"), _tokens(child)]
     if show_cost:
         parts.append(format_cost(child.usage.cost_usd))
@@ -85,7 +84,7 @@ def count_noun(count: int, noun: str) -> str:
 
 
 def identity(child: ActiveRun) -> list[str]:
-    """Return the lines by which a parent finds the run again."""
+    """Return the lines that identify the run to its parent."""
     lines = [f"Agent ID: {child.id}"]
     if child.name:
         lines.append(f"Name: {one_line(child.name, 128)}")
@@ -98,7 +97,8 @@ def identity(child: ActiveRun) -> list[str]:
 
 
 def queue_line(child: ActiveRun, most: int) -> str:
-    """Return where a run that has not begun stands. `most` limits this process, and only the runs that wait for it."""
+    """Return the queue position of a run that has not begun. `most` is the limit of this process, which is shown only
+    if the run waits for it."""
     return "Position: queued" if child.queue_position is None else f"Position: queued (max {most} concurrent)"
 
 
@@ -127,7 +127,7 @@ def header(child: ActiveRun, *, show_cost: bool = False) -> list[str]:
 
 
 def state(child: ActiveRun) -> str:
-    """`33.8k tokens · 3 tool uses · context 62% full · 2 compactions`."""
+    """Return `33.8k tokens · 3 tool uses · context 62% full · 2 compactions`."""
     parts = [_tokens(child), count_noun(child.tool_uses, "tool use")]
     percent = context_percent(child.context_tokens, child.window)
     if percent is not None:
@@ -138,7 +138,7 @@ def state(child: ActiveRun) -> str:
 
 
 def notes(warnings: Iterable[str]) -> list[str]:
-    """Return each thing the caller must know, once."""
+    """Return a note for each distinct warning."""
     return [f"Note: {one_line(note, 1_000)}" for note in dict.fromkeys(warnings) if note]
 
 
@@ -241,7 +241,7 @@ async def peek_text(peek: Peek, source: Sequence[str], kind: str, context: ToolC
 
 
 async def _matches(peek: Peek, source: Sequence[str], context: ToolContext) -> tuple[list[int], str]:
-    """Return the numbers of the matching lines, and how to say what was matched."""
+    """Return the numbers of the matching lines, and a text that describes the filter."""
     if peek.regex is None:
         return list(range(1, len(source) + 1)), ""
     shown = one_line(peek.regex, 120)
@@ -274,7 +274,7 @@ async def _search(pattern: str, source: Sequence[str], context: ToolContext) -> 
         await ripgrep([*arguments, "--", path.name], path.parent, context, printed.extend)
     finally:
         path.unlink(missing_ok=True)
-    # A line can match several times: its number counts once.
+    # A line can match several times, but its number is returned once.
     numbers: dict[int, None] = {}
     for line in filter(None, printed.splitlines()):
         numbers[int(line.partition(b":")[0])] = None
@@ -282,7 +282,8 @@ async def _search(pattern: str, source: Sequence[str], context: ToolContext) -> 
 
 
 def _fitting(lines: list[tuple[int, str]], *, newest: bool) -> list[tuple[int, str]]:
-    """Return as many lines as fit the bound on characters, from the end that matters; at least one."""
+    """Return at least one line and as many as fit the limit of characters: the last ones if `newest`, else the
+    first."""
     fitting: list[tuple[int, str]] = []
     room = MAX_PARENT_CHARACTERS
     if newest:
