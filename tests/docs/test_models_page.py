@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from retinue.models.known import BUILT_IN, PRESETS
+from retinue.models.presets import BUILT_IN, PRESETS
 from retinue.models.providers import Providers
 from retinue.settings.table import Settings
 

@@ -10,7 +10,7 @@ import pytest
 
 from retinue.errors import UnknownModelError
 from retinue.models.inventory import ModelInventory, list_models
-from retinue.models.known import BUILT_IN, PRESETS
+from retinue.models.presets import BUILT_IN, PRESETS
 from retinue.models.select import ModelSelection, select_model
 from retinue.settings.table import Settings
 from tests.models.servers import Reply, Server

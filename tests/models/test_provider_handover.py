@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from retinue.models.known import BUILT_IN, PRESETS
+from retinue.models.presets import BUILT_IN, PRESETS
 from tests.fork_server import run_program
 from tests.models.servers import Reply
 from tests.models.zoo import Animal, Keeper, called, neighbours, spoken

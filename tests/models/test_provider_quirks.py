@@ -23,7 +23,7 @@ from retinue.core.messages import (
 )
 from retinue.http.transport import Transport
 from retinue.models.build import build_model
-from retinue.models.known import BUILT_IN, PRESETS
+from retinue.models.presets import BUILT_IN, PRESETS
 from retinue.models.providers import Providers
 from retinue.models.select import ModelSelection
 from retinue.settings.table import Settings

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from retinue.http.address import host_of, is_loopback, normal_url, ollama_url
-from retinue.models.known import BUILT_IN, FREE, OTHER_NAMES, PRESETS
+from retinue.models.known import FREE
+from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS
 from retinue.models.providers import Provider, Providers
 from retinue.settings.field import Origin
 from retinue.settings.table import Settings

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from retinue.app.models import KEY_PAGES, ModelInfo, ModelSelection, model_line, view_model
 from retinue.models import inventory, setup
 from retinue.models.inventory import ModelInventory
-from retinue.models.known import PRESETS, known_model
+from retinue.models.known import known_model
+from retinue.models.presets import PRESETS
 from retinue.models.providers import Providers
 from retinue.models.resolve import OFFLINE, Resolver
 from retinue.models.select import select_model

@@ -21,7 +21,8 @@ from retinue.models import inventory, setup
 from retinue.models.inventory import ModelInventory, with_local_window, with_real_window
 from retinue.models.keys import environment, remove_key
 from retinue.models.keys import without_keys as without_keys
-from retinue.models.known import OTHER_NAMES, PRESETS, table_date, table_source
+from retinue.models.known import table_date, table_source
+from retinue.models.presets import OTHER_NAMES, PRESETS
 from retinue.models.protocol import ModelInfo as ModelInfo
 from retinue.models.protocol import Prices
 from retinue.models.providers import Providers

@@ -31,7 +31,7 @@ from retinue.core.spec import AgentSpec
 from retinue.errors import StateError
 from retinue.http.address import is_loopback, origin_of
 from retinue.models.keys import named_variables
-from retinue.models.known import BUILT_IN, OTHER_NAMES, PRESETS
+from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS
 from retinue.settings.foreign import read_object
 from retinue.settings.load import Loaded, Read, SettingsProblem, load_settings
 from retinue.settings.places import private_folder, retinue_home

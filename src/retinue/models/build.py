@@ -24,7 +24,7 @@ from retinue.core.events import Retrying, TextDelta
 from retinue.core.messages import AssistantMessage
 from retinue.core.outcome import Failure, FailureKind
 from retinue.errors import UsageError
-from retinue.models.known import Api
+from retinue.models.presets import Api
 from retinue.models.protocol import Finished, Model, ModelInfo, ModelRequest, Noted, Part
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 from retinue.core.programs import DEVNULL, prepare, spawn
 from retinue.errors import ConfigurationError
-from retinue.models.known import BUILT_IN, PRESETS
+from retinue.models.presets import BUILT_IN, PRESETS
 from retinue.settings.foreign import EMPTY, read_object
 from retinue.settings.places import DATABASE_VARIABLE, hide_variable, private_folder, retinue_home
 

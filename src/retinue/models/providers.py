@@ -19,13 +19,8 @@ from msgspec.structs import replace
 from retinue.http.address import display_url, host_of, is_loopback, normal_url, ollama_url, origin_of
 from retinue.models.keys import VARIABLE_REFERENCE, KeyHelper, StoredKey, named_variables, stored_keys
 from retinue.models.known import (
-    BUILT_IN,
     FREE,
-    OTHER_NAMES,
-    PRESETS,
     UNKNOWN_LOCAL_WINDOW,
-    Api,
-    Preset,
     describe_model,
     known_elsewhere,
     known_models,
@@ -34,6 +29,7 @@ from retinue.models.known import (
     wants_responses,
     with_overrides,
 )
+from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS, Api, Preset
 from retinue.models.protocol import ModelInfo
 from retinue.settings.field import DEFAULT, Origin
 from retinue.settings.table import Settings

@@ -23,7 +23,7 @@ from retinue.http.transport import Transport
 from retinue.models.build import build_model
 from retinue.models.inventory import default_of
 from retinue.models.keys import store_key
-from retinue.models.known import BUILT_IN, OTHER_NAMES, PRESETS, Preset
+from retinue.models.presets import BUILT_IN, OTHER_NAMES, PRESETS, Preset
 from retinue.models.protocol import Finished, ModelRequest
 from retinue.models.providers import Provider, ProviderMaker, Providers
 from retinue.models.resolve import ModelSelection

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Self, cast
 
 from retinue.http.transport import Transport
-from retinue.models.known import BUILT_IN, PRESETS, Api
+from retinue.models.presets import BUILT_IN, PRESETS, Api
 from retinue.models.protocol import Model, ModelInfo, ModelRequest, Part
 from retinue.models.providers import Provider, Providers
 from retinue.models.select import ModelSelection, build_model
