@@ -23,7 +23,6 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import Literal
-from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -86,7 +85,7 @@ def next_after(when: When | ScheduledJob, after: float, anchor: float) -> float 
 def zone_of(name: str | None) -> tzinfo:
     """Return the zone of that name, or this machine's zone. Raise UsageError for an unknown name."""
     try:
-        return ZoneInfo(name) if name else _local_zone()
+        return _zone(name) if name else _local_zone()
     except (KeyError, ValueError, OSError) as error:
         raise UsageError(
             f"There is no time zone '{name}'.", remedy="Use a name such as Europe/Berlin or UTC."
@@ -144,6 +143,13 @@ def _next_cron(expression: str, zone: tzinfo, after: float) -> float | None:
         raise _invalid(expression) from None
 
 
+def _zone(name: str) -> tzinfo:
+    # Most lists of schedules name no zone, and importing this takes 4 ms.
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(name)
+
+
 def _local_zone() -> tzinfo:
     name = os.environ.get("TZ", "").lstrip(":")
     if not name:
@@ -151,7 +157,7 @@ def _local_zone() -> tzinfo:
             name = str(Path("/etc/localtime").resolve()).partition("zoneinfo/")[2]
     with suppress(KeyError, ValueError, OSError):
         if name:
-            return ZoneInfo(name)
+            return _zone(name)
     # Of a zone without a name only the current offset from UTC is known.
     return timezone(datetime.now(UTC).astimezone().utcoffset() or timedelta())
 

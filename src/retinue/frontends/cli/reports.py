@@ -9,10 +9,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from retinue.app.feed import Feed
 from retinue.app.reports import (
     ACTIVITY_KINDS,
     GROUPINGS,
@@ -31,6 +31,9 @@ from retinue.app.reports import (
 from retinue.app.text import align, clean_line, local_time, optional, plural
 from retinue.core.format import count_tokens, format_count
 from retinue.frontends.cli.project import add_where, count, folder, project, say, warn, write_json
+
+if TYPE_CHECKING:
+    from retinue.app.feed import Feed
 
 _UNIT_SECONDS = {"m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
 _CALL_COLUMNS = (
@@ -219,6 +222,9 @@ def execute_logs(args: argparse.Namespace) -> int:
 
     `retinue runs show RUN` has the whole story of one run.
     """
+    # Reports that are printed once need no watcher of the log.
+    from retinue.app.feed import Feed
+
     feed = Feed(folder(args.cwd))
     levels = TROUBLE_LEVELS if args.level == "all" else (args.level,)
     read = partial(
