@@ -1,8 +1,7 @@
-"""One run from its first event to its last: the loop's bodies become events of the log.
+"""The execution of one run from its first event to its last: the loop's bodies become events of the log.
 
-The loop is asked for its next body only after the last one is on its way to the file, and before
-a tool that can change anything runs, the fact that it starts is *in* the file. So a process that
-dies leaves no effect without a trace.
+Each body is passed to the log before the loop is asked for the next one. Before a tool that can change anything runs,
+its start is *in* the file. So the log has a trace of every effect of a process that dies.
 """
 
 from __future__ import annotations
@@ -57,17 +56,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Close = Callable[["Run"], Awaitable[None]]
-_MOST_DENIALS = 10
+_MAX_NAMED_DENIALS = 10
 _NO_PAST = Conversation()
-_NO_TRACE_NEEDED = READ_ONLY | {"spawn"}
-"""A run that is started is in the file before it does anything, and its parent's call, which was
-appended before, with it."""
+_TRACELESS_EFFECTS = READ_ONLY | {"spawn"}
+"""Effects of tools whose start need not be in the file. A started run is in the file before it does anything, and so is
+its parent's call, which was appended before."""
 
 
 async def execute(node: Run, past: Conversation | None = None, news: UserMessage | None = None) -> None:
-    """Runs to the end and settles it. Only cancellation leaves the run without an
-    ending; the log then shows it as interrupted, which is what it is. `news` is what a resumed
-    run hears before its prompt: the ends of children it does not know of yet."""
+    """Execute a run until it has ended. Only cancellation leaves the run without an ending, so that the log shows it as
+    interrupted. `news` is a notification before the prompt of a resumed run about completions that it does not know."""
     defect: Exception | None = None
     closers: list[Close] = [_close_hooks]
     try:
@@ -94,7 +92,7 @@ async def execute(node: Run, past: Conversation | None = None, news: UserMessage
 
 
 async def never_started(node: Run, ended: Ended, failure: Failure) -> None:
-    """Give a run that has not begun its ending."""
+    """End a run that has not begun."""
     outcome = await _finish(node, Outcome(ended, failure=failure, model=node.launch.model_name))
     await _close_hooks(node)
     try:
@@ -104,7 +102,7 @@ async def never_started(node: Run, ended: Ended, failure: Failure) -> None:
 
 
 async def _finish(node: Run, outcome: Outcome) -> Outcome:
-    """Return the outcome with what capabilities add to it."""
+    """Return the outcome with the additions of capabilities."""
     node.controls.close()
     for capability in node.project.capabilities.finish:
         outcome = await capability.finish(node, outcome)
@@ -112,8 +110,8 @@ async def _finish(node: Run, outcome: Outcome) -> Outcome:
 
 
 async def _close(node: Run, closers: Iterable[Close]) -> None:
-    """Release what was opened for the run, in the opposite order; each one also after another has failed."""
-    # A stack is made only now: an empty one costs 1 kB in each of thousands of waiting runs.
+    """Release the resources of the run in the opposite order, even if releasing one of them fails."""
+    # The stack is created only now, because an empty one costs 1 kB in each of thousands of waiting runs.
     async with AsyncExitStack() as stack:
         for close in closers:
             stack.push_async_callback(close, node)
@@ -124,21 +122,21 @@ async def _close_hooks(node: Run) -> None:
 
 
 async def _end(node: Run, outcome: Outcome) -> None:
-    """Record the run's ending, then tell it everyone who waits. Raise StateError when the log cannot be written."""
+    """Record the run's ending, then pass it to all who wait. Raise StateError if the log cannot be written."""
     project = node.project
-    whole = _complete(outcome, node)
-    if project.redactor.suspects(dump(whole)):
-        # So no parent hears a secret.
-        whole = project.redactor.data(whole)
-    ended = project.log.append(node.place, RunEnded(whole))
+    complete = _complete(outcome, node)
+    if project.redactor.suspects(dump(complete)):
+        # A parent must not get a secret.
+        complete = project.redactor.data(complete)
+    ended = project.log.append(node.place, RunEnded(complete))
     await project.log.flush()
     node.observe(ended)
-    node.settle(whole)
+    node.settle(complete)
 
 
 def cut_off(node: Run, error: StateError) -> None:
-    """Leave a run without an ending, for it cannot be recorded any more: it is interrupted, and can be resumed once
-    the log can be written."""
+    """Leave a run that cannot be recorded any more without an ending. It is interrupted, and can be resumed once the
+    log can be written."""
     node.project.log.cut_off(node.place)
     _leave(node, error)
 
@@ -170,7 +168,7 @@ async def _record(node: Run, past: Conversation | None, news: UserMessage | None
     finally:
         stopped = await stop_commands(context)
         await _remove_walls(context)
-        # It holds the context of the tools, which must go now and not with the garbage collector.
+        # It refers to the context of the tools, which must be freed now and not by the garbage collector.
         node.plan_mode = None
     if outcome is None:
         raise RuntimeError("the loop ended without an outcome")
@@ -186,33 +184,33 @@ class _Work(Struct):
 
 
 async def _prepare(node: Run, past: Conversation | None, news: UserMessage | None, closers: list[Close]) -> _Work:
-    """Write the first events of the run, and let every capability take its part."""
+    """Write the first events of the run, and let every capability take part."""
     for opening in _openings(node, past):
         node.record(opening)
-    parts: dict[Capability, RunPart] = {}
+    run_parts: dict[Capability, RunPart] = {}
     for capability in node.project.capabilities.plan:
-        part = await capability.running(node, resumed=past is not None)
-        if part is not None:
-            parts[capability] = part
-            if part.close is not None:
-                closers.append(part.close)
+        run_part = await capability.running(node, resumed=past is not None)
+        if run_part is not None:
+            run_parts[capability] = run_part
+            if run_part.close is not None:
+                closers.append(run_part.close)
     return _Work(
-        _job(node, parts, past, news),
-        tuple(part.observe for part in parts.values() if part.observe is not None),
-        tuple(part.watch for part in parts.values() if part.watch is not None),
+        _job(node, run_parts, past, news),
+        tuple(run_part.observe for run_part in run_parts.values() if run_part.observe is not None),
+        tuple(run_part.watch for run_part in run_parts.values() if run_part.watch is not None),
     )
 
 
 def _needs_trace(launch: Launch, name: str) -> bool:
     """Return whether the start of a call must be in the file before the call does anything."""
     tool = next((tool for tool in launch.tools if tool.spec.name == name), None)
-    return tool is None or name == "apply_patch" or not tool.spec.effects <= _NO_TRACE_NEEDED
+    return tool is None or name == "apply_patch" or not tool.spec.effects <= _TRACELESS_EFFECTS
 
 
 async def _remove_walls(context: ToolContext) -> None:
     """Remove the scratch folders of a run whose programs have ended."""
     walls = context.confine
-    # Shielded, so that a cancelled run leaves no folders. Walls that were never used have none, and need no thread.
+    # Shielded, so that a cancelled run leaves no folders. A sandbox that was never used has none and needs no thread.
     if walls is not None and walls.in_use:
         await asyncio.shield(asyncio.to_thread(walls.close))
     elif walls is not None:
@@ -220,8 +218,7 @@ async def _remove_walls(context: ToolContext) -> None:
 
 
 def _complete(outcome: Outcome, node: Run) -> Outcome:
-    """With what only the supervisor knows: notes of the launch, who stopped it, and the cost of
-    the whole tree."""
+    """Return the outcome with the notes of the launch, the cause of a stop, and the usage of the tree."""
     nothing = Usage()
     tree = outcome.usage + node.below if node.children or node.below != nothing else None
     return replace(
@@ -233,10 +230,12 @@ def _complete(outcome: Outcome, node: Run) -> Outcome:
 
 
 def _denials(outcome: Outcome) -> list[str]:
-    """What was refused, for whoever reads the result: a parent must know what could not be done."""
-    denied = outcome.evidence.denials
-    more = [f"… and {len(denied) - _MOST_DENIALS} more calls were denied"] if len(denied) > _MOST_DENIALS else []
-    return [*(f"Denied: {each}" for each in denied[:_MOST_DENIALS]), *more]
+    """Return notes about denied calls, because a parent must know what could not be done."""
+    denials = outcome.evidence.denials
+    notes = [f"Denied: {denial}" for denial in denials[:_MAX_NAMED_DENIALS]]
+    if len(denials) > _MAX_NAMED_DENIALS:
+        notes.append(f"… and {len(denials) - _MAX_NAMED_DENIALS} more calls were denied")
+    return notes
 
 
 def _openings(node: Run, past: Conversation | None) -> list[Body]:
@@ -246,39 +245,41 @@ def _openings(node: Run, past: Conversation | None) -> list[Body]:
     if past is not None:
         bodies.append(RunResumed(launch.request.task, tuple(f"{call.name} {call.id}" for call in past.unknown)))
     if past is None or past.started is None or past.started.model != launch.model_name:
-        # one that was cut off in the queue starts only now; another goes on with another model
+        # A run that was interrupted in the queue starts only now; another one may have another model now.
         bodies.append(RunStarted(launch.model_name, names, str(launch.request.cwd), launch.transcript))
     bodies += [Warned(_code(launch, note), note) for note in launch.notes]
     return bodies
 
 
 def _code(launch: Launch, note: str) -> str:
-    """The code of the warning that a note of the launch becomes."""
+    """Return the code of the warning for a note of the launch."""
     if note in launch.missing:
         return MISSING
     return FILE_PROBLEM if is_file_note(launch.request.spec, note) else "launch"
 
 
-def _job(node: Run, parts: Mapping[Capability, RunPart], past: Conversation | None, news: UserMessage | None) -> Job:
-    # First: the walls of a context ask the run's guard.
-    wrap = _wrap(node.project.capabilities, parts)
+def _job(
+    node: Run, run_parts: Mapping[Capability, RunPart], past: Conversation | None, news: UserMessage | None
+) -> Job:
+    # First, because the sandbox of a context needs the run's guard.
+    wrap = _wrap(node.project.capabilities, run_parts)
     answers = _RunAnswers(node)
-    context = _context(node, parts.values(), answers)
+    context = _context(node, run_parts.values(), answers)
     launch = node.launch
     request, tools = launch.request, wrap(launch.tools)
-    for part in parts.values():
-        if part.connect is not None:
-            part.connect(tools, wrap)
+    for run_part in run_parts.values():
+        if run_part.connect is not None:
+            run_part.connect(tools, wrap)
     connect_patches(launch.tools, tools)
     tools = with_hidden_patches(tools, wrap)
-    late = _late_tools(node, context, wrap, tools, parts.values())
+    late = _late_tools(node, context, wrap, tools, run_parts.values())
 
     readable = any(tool.spec.name == "read" for tool in launch.tools)
     brief = partial(task_message, folder=context.outputs, readable=readable)
     prompt = brief(request.task)
-    for part in parts.values():
-        if part.introduce is not None:
-            prompt = part.introduce(prompt)
+    for run_part in run_parts.values():
+        if run_part.introduce is not None:
+            prompt = run_part.introduce(prompt)
     return Job(
         system=launch.system,
         past=past or _NO_PAST,
@@ -295,21 +296,23 @@ def _job(node: Run, parts: Mapping[Capability, RunPart], past: Conversation | No
         account=node.account,
         absent=answers.why_absent,
         late_tools=late,
-        request_headers=_first(part.request_headers for part in parts.values()) or dict,
-        before_end=_first(part.before_end for part in parts.values()),
-        before_compact=_first(part.before_compact for part in parts.values()),
+        request_headers=_first(run_part.request_headers for run_part in run_parts.values()) or dict,
+        before_end=_first(run_part.before_end for run_part in run_parts.values()),
+        before_compact=_first(run_part.before_compact for run_part in run_parts.values()),
     )
 
 
-def _wrap(capabilities: Capabilities, parts: Mapping[Capability, RunPart]) -> Wrap:
-    """Return what is put around each tool of the run, from the inside out."""
+def _wrap(capabilities: Capabilities, run_parts: Mapping[Capability, RunPart]) -> Wrap:
+    """Return the wrapper of the run's tools, composed from the inside out."""
     wrap: Wrap = tuple
-    if any(part.wrap is not None for capability, part in parts.items() if capability not in capabilities.wrap):
+    if any(
+        run_part.wrap is not None for capability, run_part in run_parts.items() if capability not in capabilities.wrap
+    ):
         raise RuntimeError("a capability wraps tools and is not in the order of wraps")
     for capability in capabilities.wrap:
-        part = parts.get(capability)
-        if part is not None and part.wrap is not None:
-            wrap = part.wrap(wrap)
+        run_part = run_parts.get(capability)
+        if run_part is not None and run_part.wrap is not None:
+            wrap = run_part.wrap(wrap)
     return wrap
 
 
@@ -318,19 +321,19 @@ def _late_tools(
     context: ToolContext,
     wrap: Wrap,
     tools: tuple[Tool, ...],
-    parts: Iterable[RunPart],
+    run_parts: Iterable[RunPart],
 ) -> Callable[[], tuple[Tool, ...]]:
-    """Return what the loop asks for tools that the run gets after its launch."""
-    sources = [part.late_tools for part in parts if part.late_tools is not None]
+    """Return the function that returns the tools added after the launch."""
+    sources = [run_part.late_tools for run_part in run_parts if run_part.late_tools is not None]
     request = node.launch.request
     if request.parent_id is None and (request.depth == 0 or node.launch.mode == "plan"):
-        # A person may change the mode of the run they talk to.
+        # A person may change the mode of a main run.
         from retinue.runs.plan_mode import PlanMode
 
         plan = node.plan_mode = PlanMode(node, context, wrap, tools)
         sources.append(lambda: plan.tools)
     if not sources:
-        # Asked in every turn of every run: for most of them it must cost nothing.
+        # It is called in every turn of every run, so it must cost nothing for most of them.
         return tuple
     return lambda: tuple(tool for source in sources for tool in source())
 
@@ -367,8 +370,8 @@ def _first(functions: Iterable[T | None]) -> T | None:
 
 
 def compaction_share(launch: Launch, at: float | None) -> float | None:
-    """The share of the window at which a conversation is shortened: what the settings say, and
-    less where the agent's file names a number of tokens."""
+    """Return the share of the context window at which a conversation is shortened: that of the settings, or less if the
+    agent's file names a number of tokens."""
     tokens, window = launch.request.spec.compact_at_tokens, launch.model.info.window
     if tokens is None or not window:
         return at
@@ -382,18 +385,18 @@ def _messages(
     news: UserMessage | None,
     brief: Callable[[str], str],
 ) -> tuple[UserMessage, ...]:
-    """What is new to the model. A run that was cut off before it heard its task hears it now."""
+    """Return the new messages. A run that was interrupted before its first message also gets its task now."""
     if past is None:
         return (user(prompt, images=images),)
-    told = (news,) if news is not None else ()
-    if told and past.messages and prompt == NEWS_PROMPT:
-        return told
+    notifications = (news,) if news is not None else ()
+    if notifications and past.messages and prompt == NEWS_PROMPT:
+        return notifications
     if past.created is None or past.messages:
-        return (*told, user(prompt, "follow-up", images))
-    return (user(brief(past.created.task)), *told, user(prompt, "steer", images))
+        return (*notifications, user(prompt, "follow-up", images))
+    return (user(brief(past.created.task)), *notifications, user(prompt, "steer", images))
 
 
-def _context(node: Run, parts: Iterable[RunPart], answers: _RunAnswers) -> ToolContext:
+def _context(node: Run, run_parts: Iterable[RunPart], answers: _RunAnswers) -> ToolContext:
     launch, project = node.launch, node.project
     roots = (launch.request.cwd, *(project.cwd / root for root in project.settings.settings.extra_roots))
     context = ToolContext(
@@ -408,9 +411,9 @@ def _context(node: Run, parts: Iterable[RunPart], answers: _RunAnswers) -> ToolC
         withheld=answers.withheld,
         takes_documents=answers.takes_documents,
     )
-    for part in parts:
-        if part.context is not None:
-            context = part.context(context)
+    for run_part in run_parts:
+        if run_part.context is not None:
+            context = run_part.context(context)
     if any(tool.spec.name == "bash_output" for tool in launch.tools):
         context.commands = BackgroundCommands()
     return context

@@ -1,6 +1,6 @@
-"""What binds and confines a run: its permissions, the sandboxes of its programs, and what the runs above it lack.
+"""The restrictions of a run: its permissions, the sandboxes of its programs, and the rights that runs above it lack.
 
-The capability `permissions` makes the guard of a run (`RunGuard`) when it begins. Other parts of a run only look at it.
+The capability `permissions` creates the guard of a run (`RunGuard`) when it begins. Other modules only read it.
 
 A command that nobody approved, and every command of a read-only run, can change nothing and reach nobody. A run in a
 worktree of its own can change only that worktree. Other commands are confined to their workspace if the settings say
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 class RunGuard(Struct, eq=False):
-    """What stands between a run and its tools, while it lives."""
+    """The guard between a live run and its tools."""
 
     node: Run
     permissions: PermissionPolicy
@@ -78,7 +78,7 @@ def identity_of(node: Run) -> AgentIdentity:
 
 
 class RunGuards(dict[str, RunGuard]):
-    """The guards of the runs of a project that live, by run."""
+    """The guards of the live runs of a project, by run id."""
 
     def __init__(self, project: Project) -> None:
         super().__init__()
@@ -113,12 +113,12 @@ async def ask_quote(node: Run, quote: Quote) -> bool:
     guard = node.project.part(RunGuards).get(node.id)
     if guard is None:
         return False
-    place = guard.asker.place
+    asker = guard.asker
     item = InboxItem(
         id=new_item_id(),
         kind="quote",
-        run_id=place.run_id,
-        root_id=place.root_id,
+        run_id=asker.place.run_id,
+        root_id=asker.place.root_id,
         agent=guard.asker.agent,
         description=guard.asker.description,
         title=f"start {quote.agents} more agents" if quote.agents != 1 else "start 1 more agent",
@@ -299,7 +299,7 @@ def _to_bytes(megabytes: int | None) -> int | None:
 
 
 class Patterns(Struct, frozen=True):
-    """What stood in parentheses in an agent's file, by tool."""
+    """The patterns in parentheses in an agent's file, by tool."""
 
     allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     denied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -324,7 +324,7 @@ class Bound(Struct, frozen=True):
 
 
 def bounds_below(parent: Run | None) -> tuple[Bound, ...]:
-    """Return what binds runs that `parent` starts, from the outermost agent to itself."""
+    """Return the patterns that apply to runs that `parent` starts, from the outermost agent to itself."""
     if parent is None:
         return ()
     launch = parent.launch
@@ -337,25 +337,25 @@ def bounds_below(parent: Run | None) -> tuple[Bound, ...]:
 
 
 def bounds_to_record(bounds: Iterable[Bound]) -> list[dict[str, Any]]:
-    """Return the bounds as a run's first event keeps them."""
+    """Return the bounds for a run's first event."""
     return [
         {
-            "agent": each.agent,
-            "base": each.base,
-            "allowed": {tool: list(listed) for tool, listed in each.patterns.allowed.items()},
-            "denied": {tool: list(listed) for tool, listed in each.patterns.denied.items()},
-            "rules": [[rule.tool, rule.pattern, rule.verdict] for rule in each.patterns.rules],
-            "presets": each.presets,
+            "agent": bound.agent,
+            "base": bound.base,
+            "allowed": {tool: list(listed) for tool, listed in bound.patterns.allowed.items()},
+            "denied": {tool: list(listed) for tool, listed in bound.patterns.denied.items()},
+            "rules": [[rule.tool, rule.pattern, rule.verdict] for rule in bound.patterns.rules],
+            "presets": bound.presets,
         }
-        for each in bounds
+        for bound in bounds
     ]
 
 
 def bounds_from_record(data: object) -> tuple[Bound, ...]:
-    """Return the bounds that a run's first event has. Logs of older versions have none."""
+    """Return the bounds from a run's first event. Logs of older versions have none."""
     if not isinstance(data, list):
         return ()
-    return tuple(_read_bound(each) for each in data if isinstance(each, Mapping))
+    return tuple(_read_bound(bound) for bound in data if isinstance(bound, Mapping))
 
 
 def _read_bound(data: Mapping[str, Any]) -> Bound:
@@ -368,7 +368,7 @@ def _read_bound(data: Mapping[str, Any]) -> Bound:
 def _read_rules(data: object) -> tuple[PermissionRule, ...]:
     if not isinstance(data, list):
         return ()
-    return tuple(PermissionRule(*map(str, each)) for each in data)  # type: ignore[arg-type]
+    return tuple(PermissionRule(*map(str, rule)) for rule in data)  # type: ignore[arg-type]
 
 
 def _read_lists(data: object) -> dict[str, tuple[str, ...]]:
@@ -384,14 +384,14 @@ _SERVED = "mcp__"
 
 
 def ceiling_of(request: RunRequest, parent: Run | None) -> Ceiling:
-    """Return what the runs above the run of `request` keep it from having. One that is taken up
-    without its parent has the ceiling that it was started with."""
+    """Return the rights that the runs above withhold from the run of `request`. A run that is resumed without its
+    parent keeps the ceiling with which it was started."""
     if parent is None:
         return request.ceiling
     above, spec = parent.launch.request.ceiling, parent.launch.request.spec
     denied = tuple(entry for entry in spec.tools.deny if split_entry(entry)[1] is None)
     if _names(spec, request.spec.name):
-        # Naming a type consents to its tools. A `permission` map is about calls, so its denials still count.
+        # Naming a type consents to its tools. A `permission` map is about calls, so its denials still apply.
         if not any(fate.to == "tools.rules" for fate in spec.fates.values()):
             denied = ()
         return Ceiling(parent.readonly, tuple(dict.fromkeys((*above.denied, *denied))), above.servers)
@@ -407,8 +407,8 @@ def _names(spec: AgentSpec, agent: str) -> bool:
 
 
 def _writes_freely(run: Run) -> bool:
-    """Whether the run has a tool that changes files or runs programs, and that its file does not
-    hold to a pattern. A tool of a server says nothing about files: it works outside of the walls."""
+    """Return whether the run has a tool that changes files or runs programs and that its file does not restrict by
+    patterns. Tools of servers are ignored, because they work outside of the sandbox."""
     return any(_is_free(tool, run.launch.patterns) for tool in run.tools)
 
 
@@ -420,7 +420,7 @@ def _is_free(tool: Tool, patterns: Patterns) -> bool:
 
 
 def _servers(parent: Run) -> tuple[str, ...] | None:
-    """The configured servers that a child may have: fewer only where a file above says so."""
+    """Return the configured servers that a child may have; None for all. Files of runs above may restrict them."""
     request = parent.launch.request
     above, named = request.ceiling.servers, request.spec.servers
     if named is None:
@@ -443,5 +443,5 @@ class Isolation(Struct, frozen=True):
 
     @property
     def writable(self) -> tuple[Path, ...]:
-        """What programs of the run may change: the worktree and its own repository, nothing else."""
+        """The only folders that programs of the run may change: the worktree and its repository."""
         return (self.top, self.git)

@@ -1,10 +1,10 @@
-"""What all runs of one process share, made on first use, and the consent to what a project's files bring.
+"""The objects that all runs of a project in one process share, created on first use, and consent to a project's files.
 
-Many runs that start at once ask the same: which agents there are, which model a name means, which branch is checked
-out. Within one tick of the event loop nothing else of this process can happen, so one answer is right for all of them;
-in the next tick it is asked anew.
+Many runs that start at once need the same facts: the agents, the model of a name, the checked out branch. Within one
+tick of the event loop nothing else happens in this process, so these facts are computed once for all of them; in the
+next tick they are computed again.
 
-The capability `trust` decides what runs lose for want of consent; the functions here are what everybody else needs.
+The capability `trust` decides what runs lose without consent. The functions here are for all other modules.
 """
 
 from __future__ import annotations
@@ -52,32 +52,32 @@ T = TypeVar("T")
 
 
 class TickCache:
-    """Empty again in every round. Without a running event loop nothing is kept."""
+    """A cache that is emptied in every tick of the event loop. Without a running event loop it stores nothing."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, Any] = {}
+        self._values: dict[Hashable, Any] = {}
 
     def get(self, key: Hashable) -> Any:
-        """What was kept under `key` in this round, or None."""
-        return self._known.get(key)
+        """Return the value of `key` in this tick, or None."""
+        return self._values.get(key)
 
-    def once(self, key: Hashable, find: Callable[[], T]) -> T:
-        """What `find` gives, which is not None; it is called once in this round."""
-        known: T | None = self._known.get(key)
-        return self.keep(key, find()) if known is None else known
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return the result of `compute`, which is not None. It is called once in this tick."""
+        value: T | None = self._values.get(key)
+        return self.keep(key, compute()) if value is None else value
 
     def keep(self, key: Hashable, value: T) -> T:
         with contextlib.suppress(RuntimeError):
-            if not self._known:
-                asyncio.get_running_loop().call_soon(self._known.clear)
-            self._known[key] = value
+            if not self._values:
+                asyncio.get_running_loop().call_soon(self._values.clear)
+            self._values[key] = value
         return value
 
 
 class Project:
-    """One project seen from one process: its agents, settings, log and connections.
+    """A project in one process: its agents, settings, log and connections.
 
-    Made by `cluster.open_project`, which knows the capabilities."""
+    `cluster.open_project` creates it with all capabilities."""
 
     def __init__(
         self,
@@ -90,8 +90,8 @@ class Project:
         capabilities: Capabilities | None = None,
         state: Path | None = None,
     ) -> None:
-        """`trust`: what the project's files bring takes effect without asking, in this process. `state` is where the
-        record is kept, if not in the user's own folder."""
+        """`trust`: all rights of the project's files take effect in this process without consent. `state` is the folder
+        of the log, by default below the user's own folder."""
         try:
             self.cwd = cwd.resolve()
         except FileNotFoundError:
@@ -104,12 +104,12 @@ class Project:
         self.capabilities = capabilities or Capabilities()
         self._parts: dict[type, Any] = {}
         self.closing = contextlib.AsyncExitStack()
-        """What parts that were made want done when the project is closed; the newest first."""
+        """Called when the project is closed, the newest first."""
         self.round = TickCache()
         self._trust_everything = trust
         self._settings_seen: Signature = ()
         self.session_settings: dict[str, Any] = {}
-        """Raw values by setting name that hold in this process alone, before any file."""
+        """Raw values by setting name for this process alone. They take precedence over files."""
         self._cleaned = False
         self.clock: Clock = SYSTEM_CLOCK
         self.connect_remote_sender: Callable[[Project], Any] = lambda project: None
@@ -117,34 +117,34 @@ class Project:
         self.moved: tuple[Path, Path] | None = None
         """The project's folder on the machine that offered a run, and the same one here."""
         self.brought: Path | None = None
-        """What a run that another machine offered has from the sender's home: skills, memories."""
+        """The folder with skills and memories from the home of the sender of a run."""
         self.allowed: Collection[Right] | None = None
-        """What the operator of this worker lets senders bring; None where no worker runs."""
+        """The rights that the operator of this worker grants to senders; None outside of workers."""
         self.consents: Mapping[Path, Collection[str]] = {}
-        """Hashes of contents that the sender of such a run has consented to, by files here."""
+        """Hashes of contents to which the sender of a run has consented, by local file."""
         self.model_source: ModelSource | None = None
-        """Answers in place of the providers, where this process plays a recording."""
+        """Replaces the providers while this process plays a recording."""
         self.approvers: list[Approver] = []
-        """Who is asked in this process what needs a person: a terminal, a program."""
-        self.on_wait: Callable[[str, float], None] = lambda what, seconds: None
-        """Hears every second what the launch of a run waits for, and since how many seconds."""
+        """Answer requests to a person in this process: a terminal, a program."""
+        self.on_wait: Callable[[str, float], None] = lambda subject, seconds: None
+        """Called every second while the launch of a run waits, with the subject and the seconds so far."""
 
     @cached_property
     def settings(self) -> Loaded:
         self._settings_seen = settings_signature(self.cwd, self.environment)
         loaded = load_settings(self.cwd, environment=self.environment, flags=self.session_settings)
-        found = loaded
         if not all(layer.origin.personal for layer in loaded.layers):
             from retinue.guard.trust import effective_settings
 
-            found = effective_settings(loaded, lambda: self.trust)
-        theirs = found.settings.providers
-        learn_keys({name: theirs[name] for name in theirs if found.settings.origin(f"providers.{name}").believed})
-        return found
+            loaded = effective_settings(loaded, lambda: self.trust)
+        settings = loaded.settings
+        providers = settings.providers
+        learn_keys({name: providers[name] for name in providers if settings.origin(f"providers.{name}").believed})
+        return loaded
 
     @property
     def settings_changed(self) -> bool:
-        """Whether someone has changed a settings file since it was read; asked once a round."""
+        """Whether a settings file has changed since it was read, checked once in a tick."""
         if "settings" not in self.__dict__ or self.round.get("settings"):
             return False
         self.round.keep("settings", True)
@@ -157,38 +157,39 @@ class Project:
         return Trust(self.home, everything=self._trust_everything, allowed=self.allowed, consents=self.consents)
 
     def part(self, kind: type[T]) -> T:
-        """Return what a capability shares among all runs of the project, or does for others; made from the project
-        when it is first asked for."""
+        """Return the object of a capability that all runs of the project share, or a service. It is created from the
+        project on first use."""
         if kind not in self._parts:
-            make = self.capabilities.services.get(kind, kind)
-            self._parts[kind] = make(self)
-        made: T = self._parts[kind]
-        return made
+            create = self.capabilities.services.get(kind, kind)
+            self._parts[kind] = create(self)
+        shared: T = self._parts[kind]
+        return shared
 
     def has_part(self, kind: type) -> bool:
         return kind in self._parts
 
     @property
     def extensions(self) -> Extensions:
-        """What the plugins of this project add to it."""
+        """The additions of plugins to this project."""
         return self.part(Extensions)
 
     async def expand_prompt(self, prompt: PersonPrompt) -> PersonPrompt:
-        """Return the prompt with what its words stand for: commands, skills and files."""
+        """Return the prompt with the text of the commands, skills and files that it names."""
         for capability in self.capabilities.plan:
             await capability.expand_prompt(prompt, self)
         return prompt
 
     def prompt_commands(self) -> dict[str, PromptCommand]:
-        """Return what a person can say as `/name`, by name; of one name the first."""
-        found: dict[str, PromptCommand] = {}
+        """Return the commands that a person can type as `/name`, by name. Of several with one name, return the
+        first."""
+        commands: dict[str, PromptCommand] = {}
         for capability in self.capabilities.plan:
-            for each in capability.prompt_commands(self):
-                found.setdefault(each.name, each)
-        return found
+            for command in capability.prompt_commands(self):
+                commands.setdefault(command.name, command)
+        return commands
 
     def judge_call(self, use: ToolUse, grants: Sequence[str] = (), mode: PermissionMode | None = None) -> Decision:
-        """Decide about a call outside of any run by the permission rules; without rules a person is to be asked."""
+        """Decide about a call outside of any run by the permission rules. Without rules, a person is asked."""
         permissions = self.permissions_before_run(grants, mode)
         if permissions is None:
             return Decision("ask", "No permission rules are in force here.", "mode")
@@ -197,27 +198,27 @@ class Project:
     def permissions_before_run(
         self, grants: Sequence[str] = (), mode: PermissionMode | None = None
     ) -> PermissionPolicy | None:
-        """Return the permissions of calls outside of any run; None where no rules are in force."""
+        """Return the permissions of calls outside of any run; None without rules."""
         return self.part(Rules).permissions(grants, mode)
 
     def preview_initial_prompt(self, spec: AgentSpec, task: str) -> str:
-        """Return the same without expanding it: a preview starts no program and reads no file that the words name."""
+        """Return the same without expansion, because a preview starts no program and reads no file of the prompt."""
         return f"{spec.initial_prompt}\n\n{task}" if spec.initial_prompt else task
 
     async def with_initial_prompt(self, spec: AgentSpec, task: str) -> str:
-        """Return `task` after the words with which the agent's file begins every conversation."""
+        """Return `task` after the initial prompt of the agent's file."""
         if not spec.initial_prompt:
             return task
         first = await self.expand_prompt(PersonPrompt(spec.initial_prompt))
         return f"{first.render()}\n\n{task}"
 
     def place_of(self, path: Path) -> Path:
-        """Return where a folder of the machine that offered a run is here. Raise StateError for one that is not in
-        its project."""
+        """Return the local folder for a folder of the machine that offered a run. Raise StateError if it is not in its
+        project."""
         if self.moved is None:
             return path
         there, here = self.moved
-        # A run that another one has started here works in its worktree.
+        # A run that was started here works in the worktree of its parent.
         if ".." not in path.parts and path.is_relative_to(self.state):
             return path
         if ".." in path.parts or not path.is_relative_to(there):
@@ -225,7 +226,7 @@ class Project:
         return here / path.relative_to(there)
 
     def real_path(self, path: Path) -> Path:
-        """The same as a path, of which `~` may be a part."""
+        """Do the same for a path that may begin with `~`."""
         return self.round.once(("real path", path), lambda: Path(self.real(str(path.expanduser()))))
 
     @cached_property
@@ -239,29 +240,29 @@ class Project:
 
     @cached_property
     def own_folders(self) -> tuple[Path, ...]:
-        """The folders that hold keys, consent and logs: no program of an agent may see them."""
+        """The folders with keys, consent and logs, which no program of an agent may read."""
         return own_folders(self.environment)
 
     def real(self, path: str) -> str:
-        """Where `path` leads, links followed; the same for all who ask in one round."""
+        """Return `path` with links resolved, computed once in a tick."""
         return self.round.once(("real", path), lambda: os.path.realpath(path))
 
     def catalog(self) -> Catalog:
-        """The agents as they are on disk now; unchanged files are not read again."""
+        """Return the present agents. Unchanged files are not read again."""
         from retinue.agents.catalog import Catalog
 
-        found: Catalog | None = self.round.get("catalog")
-        if found is None:
+        catalog: Catalog | None = self.round.get("catalog")
+        if catalog is None:
             plugins = self.extensions.agents
-            found = Catalog.load(
+            catalog = Catalog.load(
                 self.cwd,
                 agents_json=self.agents_json,
                 plugin_folders=plugins,
                 environment=self.environment,
                 settings=self.settings.settings,
             )
-            self.round.keep("catalog", found)
-        return found
+            self.round.keep("catalog", catalog)
+        return catalog
 
     @cached_property
     def state(self) -> Path:
@@ -282,14 +283,14 @@ class Project:
 
     @cached_property
     def inbox_service(self) -> InboxService:
-        """Where runs ask people. Made when one first has to."""
+        """The service with which runs ask people, created on first use."""
         from retinue.guard.inbox_service import InboxService
 
         return InboxService(self.log, self.approvers, policy=self._policy, redact=self.redactor.data, clock=self.clock)
 
     @property
     def can_ask(self) -> bool:
-        """Whether anyone may answer what a run asks, here or in another process."""
+        """Whether a person may answer questions of runs, in this or another process."""
         if self.approvers or self.settings.settings.permissions_headless == "wait":
             return True
         return "inbox_service" in self.__dict__ and self.inbox_service.interactive
@@ -308,7 +309,7 @@ class Project:
 
     @cached_property
     def tools(self) -> dict[str, Tool]:
-        """Every tool a run could have, by canonical name; custom ones may replace built-ins."""
+        """All tools that a run could have, by canonical name. Tools of the program may replace built-in ones."""
         from retinue.tools.base import builtin_tools, companion_tools
 
         own = {tool.spec.name: tool for tool in self.custom_tools}
@@ -320,17 +321,17 @@ class Project:
 
     @cached_property
     def unavailable(self) -> dict[str, str]:
-        """Tools that cannot work on this machine, each with the reason. They are left out, because offering one
-        costs tokens in every request and a turn to find out that it does nothing."""
-        found: dict[str, str] = {}
+        """The tools that cannot work on this machine, each with the reason. They are not offered, because each would
+        cost tokens in every request, and a turn to find out that it does not work."""
+        reasons: dict[str, str] = {}
         for capability in self.capabilities.plan:
-            found |= capability.unavailable_tools(self)
-        return found
+            reasons |= capability.unavailable_tools(self)
+        return reasons
 
     @cached_property
     def tool_environment(self) -> Mapping[str, str]:
-        """What programs that tools start may see: everything but values that are secret, and those
-        that the user passes on by name."""
+        """The environment of programs that tools start: all variables without secret values, and those that the user
+        passes by name."""
         from retinue.guard.redact import secret_values
 
         passed = self.settings.settings.sandbox_pass_environment
@@ -339,8 +340,8 @@ class Project:
         return {name: value for name, value in without.items() if name in passed or value not in hidden}
 
     def end_leftovers(self, *, again: bool = False) -> tuple[str, ...]:
-        """End what commands of dead processes still do, and return what that was; once is enough
-        unless one died since."""
+        """End the commands of dead processes, and return notes about them. This is done once; with `again` also for
+        processes that have died since."""
         if self._cleaned and not again:
             return ()
         self._cleaned = True
@@ -355,16 +356,15 @@ class Project:
 
             await tidy_log(self)
         for name in ("remote_sender", "transport", "log"):
-            part = self.__dict__.pop(name, None)
-            if part is not None:
-                await part.close()
+            resource = self.__dict__.pop(name, None)
+            if resource is not None:
+                await resource.close()
 
 
 @contextmanager
 def consent_stays(project: Project, path: Path) -> Iterator[None]:
-    """A person changes a settings file of the project through us, in here: what they put there
-    is theirs. Consent is given to the new content, unless there was something in the old one
-    that nobody had consented to."""
+    """Within this context a person changes a settings file of the project through our own command. Consent to the new
+    content, unless the old content had rights without consent."""
     from retinue.guard.trust import settings_subject
 
     def content() -> bytes:
@@ -384,7 +384,7 @@ def consent_stays(project: Project, path: Path) -> Iterator[None]:
 
 
 def with_consent(remedy: str, setting: str, project: Project) -> str:
-    """What to do about something that is missing, where a setting without consent may be why."""
+    """Return the remedy for a missing object, with the settings without consent that may be the cause."""
     from retinue.guard.trust import untrusted
 
     lines = [remedy] if remedy else []
@@ -393,11 +393,11 @@ def with_consent(remedy: str, setting: str, project: Project) -> str:
 
 
 def has_git_consent(project: Project, folder: Path) -> bool:
-    """Whether someone has consented to all programs that git would start in the repository of
-    `folder`, as its files are now."""
+    """Return whether the user has consented to all programs that git would start in the repository of `folder`, with
+    the present files."""
     from retinue.guard.gitconfig import git_programs
 
     if project.trust.everything:
         return True
-    found = git_programs(folder, checkout=True)
-    return found is not None and project.trust.permits("git", "project", found.path, lambda: found.content)
+    config = git_programs(folder, checkout=True)
+    return config is not None and project.trust.permits("git", "project", config.path, lambda: config.content)

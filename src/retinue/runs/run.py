@@ -1,4 +1,4 @@
-"""A run of this process: its state, its controls, and its place among the others.
+"""A run of this process: its state, its controls, and its position in the tree.
 
 A run that is resumed stays the same object and begins its next attempt.
 """
@@ -43,7 +43,7 @@ _PUBLIC = ("agent", "events", "id", "outcome", "steer", "stop", "wait")
 
 
 class RunController(Protocol):
-    """What starts, steers and stops runs: the supervisor."""
+    """Starts, steers and stops runs: the supervisor."""
 
     project: Project
     clock: Clock
@@ -53,7 +53,7 @@ class RunController(Protocol):
 
 
 class SlotQueue(Protocol):
-    """Where a background run has its slot."""
+    """The queue with the slot of a background run."""
 
     def position(self, run_id: str) -> int | None: ...
     def pause(self, run_id: str) -> None: ...
@@ -62,15 +62,15 @@ class SlotQueue(Protocol):
 
 
 class PlanReceiver(Protocol):
-    """What a run in plan mode hands its plan in to, and what changes its mode."""
+    """Receives the plan of a run in plan mode, and changes its mode."""
 
     async def submit_plan(self, plan: str, call_id: str) -> Reply: ...
     async def change(self, mode: PermissionMode) -> None: ...
 
 
 class Run(Generic[Value]):
-    """A run of this process. It is recorded in the log before anyone holds it, and continues whether or not anyone
-    keeps it. `Value` is the type of its structured result."""
+    """A run of this process. It is recorded in the log before the caller gets it, and continues even without a
+    reference to it. `Value` is the type of its structured result."""
 
     def __init__(
         self, supervisor: RunController, place: RunPlace, launch: Launch, account: Account, parent: Run | None = None
@@ -80,14 +80,14 @@ class Run(Generic[Value]):
         self.parent = parent
         self.children: list[Run] = []
         self.cleared = _NO_IDS
-        """Children it wants to hear no more of."""
+        """Children that are no longer listed."""
         self.state = ActiveRun(place.run_id, place.parent_id, place.root_id)
         self.below: Usage = NOTHING
-        """What all descendants have used."""
+        """The usage of all runs below it."""
         self.queues = True
-        """Whether it waits for a slot when it runs in the background."""
+        """Whether it needs a slot in the background."""
         self.attempt = 0
-        """How often it was started: an end belongs to one attempt."""
+        """The number of its starts. A completion belongs to one attempt."""
         self.begin(launch, account)
 
     # Not attributes: an object with more than thirty loses the keys that Python shares, which are 1.3 kB.
@@ -100,12 +100,12 @@ class Run(Generic[Value]):
         return self.supervisor.clock
 
     def begin(self, launch: Launch, account: Account) -> None:
-        """Begin the next attempt. Counts continue; all that was known of the last end is void."""
+        """Begin the next attempt. Counts continue, and the state of the last end is reset."""
         self.launch = launch
         self.mode, self.readonly, self.tools = launch.mode, launch.readonly, launch.tools
-        """As they are now: a person may change the mode of a main run."""
+        """The present values. A person may change the mode of a main run."""
         self.account = account
-        """What it may spend, and has spent with all runs below it."""
+        """Its budget, and the usage of it and all runs below it."""
         self.controls = Controls()
         if launch.gate is not None:
             launch.gate.waiting = self.controls.waiting
@@ -115,20 +115,20 @@ class Run(Generic[Value]):
         self._read_value: Callable[[Any], Any] | None = None
         self.notes = launch.notes
         self.end_notes: list[str] = []
-        """What capabilities want its outcome to say."""
+        """Notes of capabilities for its outcome."""
         self.hooks: Hooks = NO_HOOKS
-        """Who is told what it does."""
+        """The hooks that are called for its events."""
         self.plan_mode: PlanReceiver | None = None
-        """Where a main run hands in its plan, and where a person changes its mode."""
+        """Receives the plan of a main run, and changes of its mode."""
         self.dialogue: RunDialogue | None = None
         """The to-do list and the questions of this attempt."""
         self.queue: SlotQueue | None = None
-        """Where it has its slot, if it needs one."""
+        """The queue with its slot; None if it needs none."""
         self.stopped_by: StoppedBy | None = None
         self.consumed = self.announced = False
         self.detached: asyncio.Event | None = None
-        """Set when a foreground run is moved to the background: its waiter stops waiting. Made by the first who needs
-        it, because few runs are waited for in this way and an event costs 1 kB."""
+        """Set when a foreground run is moved to the background, which ends the wait for it. It is created on first use,
+        because few runs need it and an event costs 1 kB."""
         self._parts = dict(launch.state)
         self._made_at = time.time()
         self._ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -151,7 +151,7 @@ class Run(Generic[Value]):
 
     @property
     def outcome(self) -> Outcome[Value] | None:
-        """Return how it ended; None while it works, also when it was resumed."""
+        """Return its outcome; None while it is live, also after it was resumed."""
         over = self.over and not self._ended.cancelled() and self._ended.exception() is None
         return self._typed(self._ended.result()) if over else None
 
@@ -194,11 +194,11 @@ class Run(Generic[Value]):
             raise self.failure
 
     async def steer(self, text: str) -> bool:
-        """Send a message to the agent, for after its current tool calls. Return False once it has ended."""
+        """Send a message to the agent, which reads it after its current tool calls. Return False once it has ended."""
         return self.steer_now(text)
 
     async def stop(self, reason: str = "Stopped by the user.") -> bool:
-        """End the run as `stopped` and keep what it has said. Return False once it has ended."""
+        """Stop the run, and keep its answers. Return False once it has ended."""
         return self.stop_now(reason)
 
     async def wait(self) -> Outcome[Value]:
@@ -211,7 +211,7 @@ class Run(Generic[Value]):
         return replace(outcome, value=self._read_value(outcome.value))
 
     def read_value(self, read: Callable[[Any], Any]) -> None:
-        """Let `read` make the value of the outcome from what JSON holds."""
+        """Let `read` convert the JSON value of the outcome."""
         self._read_value = read
 
     # What it does
@@ -229,22 +229,22 @@ class Run(Generic[Value]):
         return self.state.status
 
     def put(self, value: object) -> None:
-        """Keep `value` for this attempt of the run, under its type."""
+        """Store `value` for this attempt of the run, under its type."""
         self._parts[type(value)] = value
 
     def get(self, kind: type[T]) -> T | None:
-        """Return what a capability keeps for this attempt of the run, or None."""
+        """Return the value that a capability has stored for this attempt, or None."""
         part = self._parts.get(kind)
         return part if isinstance(part, kind) else None
 
     def record(self, body: Body) -> Event:
-        """Write an event of the run to the log and take it in. Raise StateError when it cannot be recorded."""
+        """Write an event of the run to the log, and apply it. Raise StateError if it cannot be recorded."""
         event = self.project.log.append(self.place, body)
         self.observe(event)
         return event
 
     def observe(self, event: Event) -> None:
-        """Take one event of the run in. Called for every one, so it does little."""
+        """Apply one event of the run. It is called for every event, so it must be quick."""
         kind = type(event.body)
         if kind not in COUNTED:
             return
@@ -256,14 +256,14 @@ class Run(Generic[Value]):
             self.parent.charge_below(_more(self.state.usage, before))
 
     def charge_below(self, usage: Usage) -> None:
-        """A run below this one has used more."""
+        """Add the usage of a run below this one."""
         above: Run | None = self
         while above is not None:
             above.below += usage
             above = above.parent
 
     def recall(self, row: RunState, past: Conversation, below: Usage) -> None:
-        """Take over what the log has of the run's earlier attempts."""
+        """Restore the state of the run's earlier attempts from the log."""
         self.state = ActiveRun(**asdict(row))
         self.state.requeue()
         if row.description == row.agent:
@@ -275,7 +275,7 @@ class Run(Generic[Value]):
 
     @asynccontextmanager
     async def release_slot(self) -> AsyncIterator[None]:
-        """While it waits for a person others may have its slot. It goes on when it has one again."""
+        """Release the slot while the run waits for a person, and wait for a slot afterwards."""
         if self.queue is not None:
             self.queue.pause(self.id)
         yield
@@ -286,8 +286,7 @@ class Run(Generic[Value]):
             self.state.state = "waiting" if self.state.asks else "running"
 
     def release(self) -> None:
-        """Nothing more will come of it: it goes with the last who holds it, and not only when the
-        garbage collector comes by."""
+        """Remove references in cycles, so that an ended run is freed without the garbage collector."""
         self.parent = self.plan_mode = self.dialogue = None
         self.hooks, self._parts, self.children = NO_HOOKS, {}, []
 
@@ -297,13 +296,13 @@ class Run(Generic[Value]):
     # Its past
 
     def is_new(self, event: Event) -> bool:
-        """Whether it happened since the run was started or taken up by this process."""
+        """Return whether an event happened since this process started or resumed the run."""
         return event.at >= self._made_at
 
     def _written(
         self, tree: bool, after: Mapping[str, int] | None = None, types: Collection[str] = ()
     ) -> Iterator[Event]:
-        """The events in the log, a few at a time, ordered by time and each run's in order."""
+        """Yield the events in the log, read a few at a time, ordered by time; those of each run stay in order."""
         reader, known = self.project.log.reader, after or {}
         runs = {self.id: None}
         if tree:
@@ -317,22 +316,22 @@ class Run(Generic[Value]):
     def recorded(
         self, *, tree: bool = False, after: Mapping[str, int] | None = None, types: Collection[str] = ()
     ) -> list[Event]:
-        """The durable events in the log so far; with `tree` those of all runs below it, too. `after` are the numbers
-        of events that are known, by the ids of their runs; with `types` only those are read."""
+        """Return the durable events in the log; with `tree` also those of all runs below it. `after` has the numbers of
+        known events by run id; with `types` only events of these types are read."""
         return list(self._written(tree, after, types))
 
     # Its end
 
     def steer_now(self, text: str, images: Sequence[Image] = ()) -> bool:
-        """Do what `steer` does at once, and with images."""
+        """Do the same as `steer`, but synchronously and with images."""
         return self.supervisor.steer(self, text, images)
 
     def stop_now(self, reason: str) -> bool:
-        """Do what `stop` does at once."""
+        """Do the same as `stop`, but synchronously."""
         return self.supervisor.stop(self, reason)
 
     def detach(self) -> None:
-        """Go on in the background: whoever waits for the run in the foreground stops waiting."""
+        """Continue in the background, and end the wait for the run."""
         self._detachment().set()
 
     def _detachment(self) -> asyncio.Event:
@@ -350,7 +349,7 @@ class Run(Generic[Value]):
             moved.cancel()
 
     async def wait_settled(self) -> None:
-        """Like `wait`, for those who only need to know that it is over."""
+        """Wait until the run is over, without its outcome."""
         await asyncio.wait({self._ended})
 
     def settle(self, outcome: Outcome) -> None:
@@ -364,20 +363,20 @@ class Run(Generic[Value]):
 
     @property
     def failure(self) -> StateError | None:
-        """Why the run was left without an ending; None while it works, and once it has ended."""
+        """The reason why the run was left without an ending; None while it is live, and once it has ended."""
         over = self._ended.done() and not self._ended.cancelled()
         error = self._ended.exception() if over else None
         return error if isinstance(error, StateError) else None
 
     def break_off(self, error: StateError) -> None:
-        """The run could not be recorded any more: whoever waits must know why."""
+        """Pass the reason why the run cannot be recorded any more to all who wait."""
         if not self._ended.done():
             self._ended.set_exception(error)
-            # Marks it as seen: it is raised to those who wait, and asyncio does not report it at exit.
+            # Mark it as retrieved: it is raised to those who wait, and asyncio does not report it at exit.
             self._ended.exception()
 
     def snapshot(self) -> ActiveRun:
-        """Return the state of the run as its parent sees it now. The copy does not change any more."""
+        """Return a copy of the run's present state for its parent. The copy does not change."""
         state, launch, outcome = copy(self.state), self.launch, self.outcome
         if state.state == "running" and self.controls.is_waiting:
             state.state = "waiting"
@@ -389,7 +388,7 @@ class Run(Generic[Value]):
 
 
 def _more(total: Usage, counted: Usage) -> Usage:
-    """Return what `total` has beyond `counted`; its cost is unknown when one of theirs is."""
+    """Return the difference of `total` and `counted`. Its cost is unknown if one of theirs is."""
     cost = None
     if total.cost_usd is not None and counted.cost_usd is not None:
         cost = max(total.cost_usd - counted.cost_usd, 0.0)
@@ -403,8 +402,8 @@ def _more(total: Usage, counted: Usage) -> Usage:
 
 
 def _is_of(ours: set[str], event: Event) -> bool:
-    """Whether an event is of one of these runs or of one below them, which is one of them then.
-    A run is created before anything below it is."""
+    """Return whether an event belongs to one of these runs or to a run below them, which is then added to the set. A
+    run is created before all runs below it."""
     if event.run_id not in ours:
         if event.parent_id not in ours:
             return False
