@@ -1,8 +1,8 @@
-"""The base of built-in tools: how they read arguments, a spec with its prompt beside it, failure as a result.
+"""The base of built-in tools: reading of arguments, the spec with its prompt, and failures as results.
 
-The loop has already put a call into the tool's own form (`loop/arguments.py`). For a tool that a
-program calls, `Arguments` also accepts the other names of a parameter. A value of another type
-raises a `ToolError` that tells what to send; outside this package it is a failed result.
+The loop has already converted a call to the tool's own form (`loop/arguments.py`). For calls by programs, `Arguments`
+also accepts other names of a parameter. A value of the wrong type raises a `ToolError` that states what to send.
+Outside this package the error is a failed result.
 
 A tool is two files and a line: `tools/NAME.py` with a subclass of `BuiltinTool` whose `name` is NAME,
 `tools/prompts/NAME.md`, the description that models see, and an entry in the tables of `core/tool_names.py`: the
@@ -46,11 +46,11 @@ _OS_ERROR_REASONS = {
 
 
 class ToolError(Exception):
-    """A call that cannot be done as asked. Its text tells the model how to go on."""
+    """A call that cannot be executed. Its text tells the model what to do instead."""
 
 
 def explain(error: OSError, what: str) -> str:
-    """`what` could not be done, and the reason in words instead of an errno."""
+    """Return a sentence that `what` failed, with the reason in words instead of an errno."""
     reason = _OS_ERROR_REASONS.get(error.errno or 0, error.strerror or str(error))
     return f"{what}: {reason}."
 
@@ -60,7 +60,7 @@ FOLDER_NAMES = ("directory", "dir", "dir_path", "folder", "cwd", "root", *PATH_N
 
 
 class Arguments:
-    """The arguments of one call of `tool`. None and absent are the same everywhere."""
+    """The arguments of one call of `tool`. A value of None is treated as absent."""
 
     def __init__(
         self, tool: str, values: Mapping[str, Any], aliases: Mapping[str, tuple[str, ...]] | None = None
@@ -77,7 +77,7 @@ class Arguments:
         return None
 
     def text(self, name: str, *others: str) -> str:
-        """A required string that is not empty."""
+        """Return a required string that is not empty."""
         value = self.optional_text(name, *others)
         if value is None:
             sent = ", ".join(f'"{key}"' for key in list(self._values)[:12]) or "no arguments"
@@ -85,14 +85,14 @@ class Arguments:
         return value
 
     def optional_text(self, name: str, *others: str) -> str | None:
-        """A string, or None when absent or empty."""
+        """Return a string, or None if it is absent or empty."""
         value = self.find(name, *others)
         if value is not None and not isinstance(value, str):
             raise self.wrong(name, "a string", value)
         return value or None
 
     def whole_number(self, name: str, *others: str, least: int = 0) -> int | None:
-        """A whole number that is at least `least`; 3.0 is one."""
+        """Return a whole number that is at least `least`. 3.0 is accepted."""
         value = self.number(name, *others)
         if value is not None and (value != int(value) or value < least):
             raise self.wrong(name, f"a whole number of at least {least}", int(value) if value == int(value) else value)
@@ -100,7 +100,7 @@ class Arguments:
 
     def number(self, name: str, *others: str) -> float | None:
         value = self.find(name, *others)
-        # True is a number to Python, but never to a model.
+        # Python treats True as a number, but a model does not mean one.
         if value is not None and (type(value) not in (int, float) or not isfinite(value)):
             raise self.wrong(name, "a number", value)
         return None if value is None else float(value)
@@ -112,14 +112,14 @@ class Arguments:
         return bool(value)
 
     def choice(self, name: str, *others: str, allowed: Mapping[str, str], default: str) -> str:
-        """One of the words in `allowed`, which maps every accepted spelling to its meaning."""
+        """Return one of the values of `allowed`, which maps every accepted spelling to its meaning."""
         word = (self.optional_text(name, *others) or "").strip().lower()
         if word and word not in allowed:
             raise self.wrong(name, "one of " + ", ".join(dict.fromkeys(allowed.values())), word)
         return allowed[word] if word else default
 
     def items(self, name: str) -> list[Any] | None:
-        """A list; a lone object is a list of one."""
+        """Return a list. A single object is returned as a list with one entry."""
         value = self.find(name)
         if isinstance(value, Mapping):
             return [value]
@@ -137,7 +137,7 @@ class Arguments:
 Properties = Mapping[str, Any]
 """The `properties` of a JSON Schema object: each parameter with its description."""
 Aliases = Mapping[str, tuple[str, ...]]
-"""A parameter and what other systems call it. `edits.old_string` is one inside `edits`."""
+"""A parameter and its names in other systems. `edits.old_string` is a parameter inside `edits`."""
 
 
 class BuiltinTool(ABC):
@@ -151,18 +151,20 @@ class BuiltinTool(ABC):
     properties: ClassVar[Properties]
     required: ClassVar[tuple[str, ...]]
     hidden: ClassVar[Properties] = {}
-    """Parameters that are accepted but not shown: few calls need them, and every request would pay."""
+    """Parameters that are accepted but not shown to models, because few calls need them and every request would
+    grow."""
     asked_for: ClassVar[tuple[str, ...] | None] = None
-    """Required parameters, where they are fewer than models are told."""
+    """The parameters that are really required, if models are told of more."""
     aliases: ClassVar[Aliases] = {}
     words: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     ignored: ClassVar[frozenset[str]] = frozenset()
     exclusive: ClassVar[bool] = False
     confinable: ClassVar[bool] = False
     effects: ClassVar[frozenset[EffectKind] | None] = None
-    """The most it may do. None where `core.tool_names` says it, which knows it before the tool is loaded."""
+    """The effects that the tool may have. None if `core.tool_names` has them, which knows them before the tool is
+    loaded."""
     paths: ClassVar[tuple[str, ...] | None] = None
-    """The parameters that are paths. None where `core.tool_names` says it."""
+    """The parameters that are paths. None if `core.tool_names` has them."""
 
     def __init__(self) -> None:
         parameters = parameters_of(self.properties, self.required)
@@ -179,12 +181,12 @@ class BuiltinTool(ABC):
 
     @classmethod
     def declared_effects(cls) -> frozenset[EffectKind]:
-        """Return the most the tool may do."""
+        """Return the effects that the tool may have."""
         return cls.effects if cls.effects is not None else TOOL_EFFECTS[cls.name]
 
     @classmethod
     def argument_aliases(cls, parameters: Mapping[str, Any]) -> ArgumentAliases:
-        """Return what the tool accepts besides `parameters`, which are shown to models."""
+        """Return the aliases that the tool accepts besides `parameters`, which are shown to models."""
         properties = {**cls.hidden, **parameters["properties"]}
         schema = {"required": [], **parameters, "properties": properties, "additionalProperties": False}
         if cls.asked_for is not None:
@@ -193,7 +195,7 @@ class BuiltinTool(ABC):
 
     @staticmethod
     def rewrite(arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments with forms of other systems turned into this tool's."""
+        """Return the arguments with forms of other systems converted to this tool's form."""
         return arguments
 
     async def run(self, call_id: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
@@ -201,7 +203,7 @@ class BuiltinTool(ABC):
             return await self.call(call_id, Arguments(self.name, arguments, self.aliases), context)
         except ToolError as error:
             return failed(str(error))
-        # A file that vanished or a full disk is an answer for the model, not a defect of the tool.
+        # A missing file or a full disk is a result for the model, not a defect of the tool.
         except OSError as error:
             return failed(explain(error, f"{self.name} failed on {error.filename or 'the file system'}"))
 
@@ -224,7 +226,7 @@ def parameters_of(properties: Properties, required: tuple[str, ...]) -> dict[str
 
 
 def names_of(aliases: Aliases) -> dict[str, str]:
-    """Return the parameter that each other name stands for, by the name as written and folded."""
+    """Return a mapping of each other name, as written and folded, to its parameter."""
     parameters: dict[str, str] = {}
     for parameter, others in aliases.items():
         before = parameter[: parameter.rfind(".") + 1]
@@ -238,23 +240,24 @@ _FIRST_TOOLS = ("read", "write", "edit", "bash", "grep", "find", "ls")
 COMPANION_NAMES = ("todo", "bash_output", "ask_parent", "ask_user", "exit_plan")
 """Tools that affect only the run itself and the runs above it."""
 _MADE_FOR_ONE_RUN = ("apply_patch", "tool_search")
-"""Tools that need something of their run; the code that prepares the run builds them."""
+"""Tools that need a value of their run, so the code that prepares the run builds them."""
 _MODULES = {
     "ls": "find",
     "write": "edit",
     "bash_output": "bash",
     **dict.fromkeys(("todo", "ask_parent", "ask_user", "exit_plan"), "companions"),
 }
-"""Modules of tools that do not have one of their own."""
+"""Modules of tools that share a module."""
 _PROMPTS = os.path.join(os.path.dirname(__file__), "prompts")  # noqa: PTH118, PTH120 - before the first request
 
 _built: dict[str, Tool] = {}
 
 
 def builtin_names() -> tuple[str, ...]:
-    """Return the names of the built-in tools. The seven keep their places: providers cache the list of tools."""
+    """Return the names of the built-in tools. The first tools keep their positions, because providers cache the
+    list."""
     prompts = {name.removesuffix(".md") for name in os.listdir(_PROMPTS)}  # noqa: PTH208 - before the first request
-    # Any other prompt belongs to a tool that somebody has added.
+    # Any other prompt belongs to a tool that was added.
     return (*_FIRST_TOOLS, *sorted(prompts.difference(_FIRST_TOOLS, COMPANION_NAMES, _MADE_FOR_ONE_RUN)))
 
 
@@ -266,7 +269,8 @@ def builtin_tools(names: Iterable[str] | None = None) -> dict[str, Tool]:
 
 
 def companion_tools() -> dict[str, Tool]:
-    """Return the to-do list, background commands, questions to the parent or a person, and the end of plan mode."""
+    """Return the tools for the to-do list, background commands, questions to the parent or a person, and the end of
+    plan mode."""
     return {name: _tool(name) for name in COMPANION_NAMES}
 
 
@@ -274,7 +278,7 @@ def _tool(name: str) -> Tool:
     if name not in _built:
         module = import_module(f"retinue.tools.{_MODULES.get(name, name)}")
         for value in vars(module).values():
-            # Its own name, not an inherited one: a variant of a tool is built by those who choose it.
+            # Only classes that define the name: code that chooses a variant of a tool builds it itself.
             if isinstance(value, type) and vars(value).get("name") == name:
                 _built[name] = value()
     return _built[name]

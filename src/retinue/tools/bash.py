@@ -1,7 +1,7 @@
-"""bash and bash_output: one command in a shell of its own, which is waited for or stays in the background.
+"""bash and bash_output: run one command in a new shell, in the foreground or in the background.
 
-A command in the background is a program like any other: in the run's sandbox, marked, in a session of its own, and
-ended with the run. Its output goes to a file of the run's outputs, of which a model reads the new part.
+A background command runs like any other program: in the run's sandbox, marked, in a separate session, and stopped when
+the run ends. Its output is stored in a file of the run's outputs, and a model reads the new part of it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ MAX_COMMANDS = 8
 MAX_NEW_OUTPUT_CHARACTERS = 20_000
 MAX_FILE_BYTES = 16 * 1024 * 1024
 _SETTLE_SECONDS = 0.3
-"""How long a start waits: a command that fails at once says so in the result of its start."""
+"""The time that a start waits, so that its result reports a command which fails immediately."""
 
 
 class BackgroundCommand:
-    """One command at work. `read` is how much of its output the model has seen, in characters."""
+    """One background command, with the output that the model has not read yet."""
 
     def __init__(self, number: int, command: str, path: Path) -> None:
         self.id = f"shell-{number}"
@@ -54,7 +54,7 @@ class BackgroundCommand:
         """Keep a piece of output, for the model and in the file."""
         text = self._cleaner.feed(data)
         self._unread.append(text)
-        # A model may never ask: memory stays bounded, and the file has the rest.
+        # A model may never read the output: memory stays bounded, and the file has all of it.
         if sum(map(len, self._unread)) > 4 * MAX_NEW_OUTPUT_CHARACTERS:
             self._unread = ["".join(self._unread)[-2 * MAX_NEW_OUTPUT_CHARACTERS :]]
         raw = text.encode("utf-8", "replace")
@@ -65,7 +65,7 @@ class BackgroundCommand:
                 file.write(raw)
 
     def take(self) -> str:
-        """Return what came since the last time, cut in the middle where it is long."""
+        """Return the output since the last call. A long output is cut in the middle."""
         if not self.live:
             self._unread.append(self._cleaner.feed(b"", final=True))
         text = "".join(self._unread)
@@ -100,7 +100,7 @@ class BackgroundCommands:
         number = len(self._commands) + 1
         outputs.mkdir(parents=True, exist_ok=True, mode=0o700)
         started = BackgroundCommand(number, command, outputs / f"shell-{number}.txt")
-        # Made before the command starts, so that a model can look at it at once.
+        # Created before the command starts, so that a model can read it immediately.
         started.path.touch(mode=0o600)
         started.task = asyncio.create_task(run_program(program, receive=started.receive, seconds=None, owner=owner))
         self._commands[started.id] = started
@@ -118,13 +118,13 @@ class BackgroundCommands:
         return list(self._commands.values())
 
     async def stop(self, command: BackgroundCommand) -> None:
-        """End it with everything it has started."""
+        """Stop the command and all processes that it has started."""
         if command.task is not None and not command.task.done():
             command.task.cancel()
             await asyncio.wait({command.task})
 
     async def close(self) -> list[str]:
-        """End all commands at work, and return what they were."""
+        """Stop all running commands and return a line for each."""
         live = self.live()
         for command in live:
             await self.stop(command)
@@ -135,7 +135,7 @@ class BackgroundCommands:
 
 
 async def stop_commands(context: ToolContext) -> tuple[str, ...]:
-    """End the background commands of a run that ends. Return what they were, for the outcome."""
+    """Stop the background commands of a run that ends. Return a line for each, for the outcome."""
     if not isinstance(context.commands, BackgroundCommands) or not context.commands.every():
         return ()
     # A run that is cancelled must not leave its commands behind.
@@ -188,10 +188,10 @@ def show_command(command: BackgroundCommand) -> str:
 
 DEFAULT_SECONDS = 120.0
 MAX_COMMAND_BYTES = 100_000
-"""Linux takes 128 KiB in one argument."""
+"""Linux accepts at most 128 KiB in one argument."""
 _PROGRESS_SECONDS = 0.1
 LONG_SECONDS = 10.0
-"""From here on a result tells how long the command took, so that the next timeout fits."""
+"""Results of commands that took longer state the time, so that the model can choose the next timeout."""
 
 _QUIET_VARIABLES = {
     "TERM": "dumb",
@@ -241,7 +241,7 @@ class BashTool(BuiltinTool):
 
     async def call(self, call_id: str, arguments: Arguments, context: ToolContext) -> ToolOutput:
         command = arguments.text("command")
-        # The system would cut the command there, after it was judged as a whole.
+        # The system would cut the command there, although the complete command was judged.
         if "\0" in command:
             raise ToolError("The command holds a NUL character, which no shell accepts. Leave it out.")
         if len(command.encode("utf-8", "replace")) > MAX_COMMAND_BYTES:
@@ -280,8 +280,8 @@ class BashTool(BuiltinTool):
 
 
 async def _prepare(command: str, context: ToolContext) -> PreparedProgram:
-    """Return the command as its clearance lets it start. Raise ToolError where its sandbox cannot be built: nothing
-    runs outside of it instead."""
+    """Return the command as a program with the run's clearance. Raise ToolError if its sandbox cannot be built: the
+    command then does not run at all."""
 
     def confined() -> PreparedProgram:
         path = context.environment.get("PATH")
@@ -303,7 +303,7 @@ async def _prepare(command: str, context: ToolContext) -> PreparedProgram:
 
 
 async def _leave_running(command: str, context: ToolContext) -> ToolOutput:
-    """Start the command in the same sandbox as any other, and do not wait for it."""
+    """Start the command in the same sandbox as a foreground command, without waiting for it."""
     commands = context.commands
     if not isinstance(commands, BackgroundCommands):
         raise ToolError("Commands cannot stay in the background here. Run it in the foreground, with a timeout.")
@@ -318,7 +318,7 @@ _FOLDER_PARAMETERS = ("workdir", "cwd", "working_directory", "directory", "dir",
 
 
 def _line(words: list[Any]) -> Any:
-    """Return a command that came as a list of words as one line: `["bash", "-lc", "…"]` is its last word."""
+    """Return a command line for a list of words. The command line for `["bash", "-lc", "…"]` is its last word."""
     if not words or not all(isinstance(word, str) for word in words):
         return words
     if len(words) == 3 and words[0].rpartition("/")[2] in ("bash", "sh", "zsh") and words[1] in ("-c", "-lc"):
@@ -327,14 +327,14 @@ def _line(words: list[Any]) -> Any:
 
 
 def _take(arguments: dict[str, Any], names: tuple[str, ...]) -> Any:
-    """Return the first of these that has a value, and take all of them out of the arguments."""
+    """Return the first of these arguments that has a value, and remove all of them."""
     values = [arguments.pop(name, None) for name in names]
     return next((value for value in values if value is not None), None)
 
 
 def environment(context: ToolContext) -> dict[str, str]:
-    """Return the run's own environment, made quiet. Only PATH and HOME are filled in from outside:
-    the code that starts the run decides what else a command may know."""
+    """Return the run's environment with variables that keep programs quiet. Only PATH and HOME come from this process:
+    the code that starts the run decides which other variables a command gets."""
     variables = {**own_variables("PATH", "HOME"), **context.environment, **_QUIET_VARIABLES, "PWD": str(context.root)}
     # The permissions must know where `cd` leads.
     variables.pop("CDPATH", None)
@@ -342,7 +342,7 @@ def environment(context: ToolContext) -> dict[str, str]:
 
 
 def _seconds(arguments: Arguments, context: ToolContext) -> tuple[float, bool]:
-    """Return how long it may run, and whether no call may take longer."""
+    """Return how many seconds the command may run, and whether this is the limit of every call."""
     seconds = arguments.number("timeout") or DEFAULT_SECONDS
     if seconds < 0:
         raise arguments.wrong("timeout", "a number of seconds above 0", seconds)
@@ -355,15 +355,15 @@ def _seconds(arguments: Arguments, context: ToolContext) -> tuple[float, bool]:
 
 
 def _limit(tool_timeout: float) -> float:
-    """Return a little less than the loop allows a call, so that the partial output still comes back."""
+    """Return slightly less than the loop's limit for a call, so that the partial output is still returned."""
     return max(tool_timeout * 0.9, tool_timeout - 5)
 
 
 @cache
 def bash_within(tool_timeout: float | None, *, background: bool) -> BashTool:
-    """Return the tool for runs in which one call may take so long, and commands may stay in the background; its
-    schema says so, because some providers let a model give only what a schema names. One limit has one tool, so that
-    requests of all such runs begin alike."""
+    """Return the tool for runs with this limit of a call, with or without background commands. The schema states both,
+    because some providers let a model pass only parameters that a schema names. Runs with the same limit share one
+    tool, so that their requests begin alike."""
     tool = BashTool()
     description = f"Seconds (default {DEFAULT_SECONDS:g})"
     if tool_timeout is not None:
@@ -377,12 +377,12 @@ def bash_within(tool_timeout: float | None, *, background: bool) -> BashTool:
 
 
 _MIN_MILLISECONDS = 10_000
-"""A timeout of this much is meant in milliseconds, in which Claude Code counts."""
+"""A timeout of at least this value is in milliseconds, the unit of Claude Code."""
 
 
 def _receiver(capture: Capture, call_id: str, progress: Callable[[str, str], None]) -> Callable[[int, bytes], None]:
-    """Return a function that feeds the capture and, at most ten times a second, the display. A line
-    that is still being written is shown as a sign of life."""
+    """Return a function that feeds the capture and, at most ten times a second, the display. The display also shows an
+    unfinished line, as a sign of progress."""
     waiting: list[str] = []
     last = 0.0
 
@@ -401,8 +401,8 @@ def _receiver(capture: Capture, call_id: str, progress: Callable[[str, str], Non
 
 
 def _output(command: str, shown: str, ended: ProcessEnd, seconds: float, timeout: str, stopped: str) -> ToolOutput:
-    """Return the result of a command that took so many seconds. `timeout` is the note where it took too long,
-    `stopped` the part of it that the sandbox did not let happen."""
+    """Return the result of a command that took `seconds`. `timeout` is the note for a command that took too long, and
+    `stopped` describes the action that the sandbox prevented."""
     notes: list[str] = []
     code = ended.code
     if ended.timed_out:
@@ -414,7 +414,7 @@ def _output(command: str, shown: str, ended: ProcessEnd, seconds: float, timeout
         notes.append(f"[killed by {_signal(-code)}]")
         code = 128 - code
     elif code > 0:
-        # Models take silence for success: every other code is spelled out.
+        # Models take silence for success, so every other code is stated.
         # A shell reports a child that died by signal N as 128 + N.
         died = f", {_signal(code - 128)}" if 128 < code < 160 else ""
         notes.append(f"[exit code {code}{died}]")
@@ -425,7 +425,7 @@ def _output(command: str, shown: str, ended: ProcessEnd, seconds: float, timeout
     if stopped:
         notes.append(f"[{stopped}]")
     text = "\n".join(filter(None, [shown, *notes])) or "(no output)"
-    # A command that ended with an error has still run: only a timeout is a failure of the call.
+    # A command that exits with an error has run. Only a timeout is a failure of the call.
     status: EffectStatus = "failed" if ended.timed_out else "finished"
     effect = ToolEffect(status, command=command, exit_code=code, stopped=stopped or None)
     return ToolOutput((Text(text),), code != 0, effect)

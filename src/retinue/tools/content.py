@@ -1,16 +1,16 @@
-"""The output of a command as plain, bounded text: beginning and end in memory, the whole in a file.
+"""The output of commands and the content of files.
 
-Escape sequences and overwritten progress bars are removed. Text is never cut inside a character, and
-a cut always says how much is missing. Memory stays constant however much a command prints. The file
-is made only when the output does not fit the result, and has a cap of its own.
+The output of a command becomes plain, bounded text: its beginning and end are in memory, all of it is in a file.
+Escape sequences and overwritten progress bars are removed. Text is never cut inside a character, and each cut states
+how much is missing. Memory stays constant regardless of the amount of output. The file is created only if the output
+does not fit the result, and its size is limited.
 
-`head_and_tail` is for tool output, where the end matters as much as the start. The answer of a
-whole run keeps its beginning under a marker line instead: see `retinue.loop.result`.
+`head_and_tail` is for tool output, where the end matters as much as the start. The answer of a run keeps its beginning
+under a marker line instead (`retinue.loop.result`).
 
-The content of files: images, binary data, text in some form, replacements in it, cells of a notebook; their hash.
-
-The form of a text (encoding, byte order mark, line endings) is kept apart from the text, so that an
-edit changes what it names and nothing else. A change of one notebook cell leaves the others as they are.
+For files, this module has the detection of images and binary data, forms of text, replacements, cells of notebooks, and
+hashes. The form of a text (encoding, byte order mark, line endings) is stored apart from the text, so that an edit
+changes nothing else. A change of one notebook cell does not change the others.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _OVERSTRUCK = re.compile(r"[^\n]\x08")
 
 
 def clean(text: str) -> str:
-    """Return `text` roughly as a terminal would show it in the end: of what a carriage return
-    overwrites, the last version stays. Tabs and newlines are the only controls left."""
+    """Return `text` approximately as a terminal would finally show it. Only the last version of a line that carriage
+    returns overwrite remains. Tabs and newlines are the only remaining control characters."""
     if _CONTROLS.search(text) is None:
         return text
     text = _ESCAPES.sub("", text)
@@ -55,7 +55,7 @@ def clean(text: str) -> str:
 
 
 def _last_version(line: str) -> str:
-    """Return what is left of a line after its carriage returns."""
+    """Return the last version of a line with carriage returns."""
     return line.rstrip("\r").rpartition("\r")[2]
 
 
@@ -74,7 +74,7 @@ class StreamCleaner:
         end = text.rfind("\n") + 1
         if final:
             end = len(text)
-        # A progress bar without line ends: what it has overwritten is dropped before the line is cut.
+        # A progress bar without line ends: overwritten text is dropped before the line is cut.
         if len(text) - end > self.MAX_HELD_CHARACTERS:
             overwritten = text.rfind("\r", end, len(text) - 1)
             if overwritten >= 0:
@@ -86,7 +86,7 @@ class StreamCleaner:
 
     @property
     def pending(self) -> str:
-        """The unfinished line as it stands, for live displays."""
+        """The current unfinished line, for live displays."""
         return clean(self._held[-2000:])[-200:]
 
 
@@ -97,7 +97,7 @@ def line_count(text: str) -> int:
 
 def head_and_tail(text: str, most: int, advice: str, *, head_share: float = 0.4) -> str:
     """Return at most about `most` characters of `text`: its beginning and its end, cut at line ends
-    where there are any, with a line between them that counts the gap and says `rest`."""
+    where there are any, with a line between them that states the size of the gap and `advice`."""
     if len(text) <= most:
         return text
     head_size = int(most * head_share)
@@ -113,7 +113,7 @@ def join_parts(head: str, gap: str, tail: str) -> str:
 
 
 def trim_head(text: str) -> str:
-    """Return `text` without its last, probably broken line, unless that is most of it."""
+    """Return `text` without its last line, which is probably incomplete, unless that is most of the text."""
     end = text.rfind("\n")
     return text[: end + 1] if end > len(text) // 2 else text
 
@@ -132,16 +132,16 @@ _TAIL_CHARACTERS = MAX_SHOWN_CHARACTERS - _HEAD_CHARACTERS
 
 
 class Capture:
-    """Feed it bytes; ask for `text` once they have ended."""
+    """The bounded output of one command. Call `feed` with each piece, and `text` after the last one."""
 
     def __init__(self, outputs: Path, label: str) -> None:
         self._outputs = outputs
         self._label = label
         self._cleaner = StreamCleaner()
-        # Everything, until it does not fit.
+        # All output, until it does not fit.
         self._head = ""
         self._tail = ""
-        # What came after the file was full, uncleaned.
+        # Output after the file was full, uncleaned.
         self._raw_tail = b""
         self._file: BinaryIO | None = None
         self._stored = 0
@@ -153,7 +153,7 @@ class Capture:
         """Take a piece of output and return what it adds to the display."""
         self.bytes += len(data)
         self.lines += data.count(b"\n")
-        # Cleaning costs far more than copying: past the cap only the newest bytes are kept, as they are.
+        # Cleaning costs far more than copying: past the cap only the newest bytes are stored, uncleaned.
         if self._stored >= MAX_FILE_BYTES:
             self._raw_tail = (self._raw_tail + data)[-4 * _TAIL_CHARACTERS :]
             return ""
@@ -192,12 +192,12 @@ class Capture:
         if self._file is not None:
             try:
                 self._file.write(data)
-            except OSError:  # a full disk must not end the command: what is shown stays right
+            except OSError:  # a full disk must not end the command: the shown text stays correct
                 self.close()
                 self._file = None
 
     def text(self) -> str:
-        """Return what the model sees. Call once, after the last piece."""
+        """Return the text for the model. Call it once, after the last piece."""
         self._add(self._cleaner.feed(b"", final=True))
         self.close()
         if self.path is None:
@@ -262,7 +262,7 @@ def content_hash(data: bytes) -> str:
 
 
 def is_image_file(path: Path) -> bool:
-    """Return whether a file that can be read holds an image: its content counts, not its name."""
+    """Return whether a readable file is an image, by its content and not by its name."""
     try:
         return image_type(read_head(path.expanduser(), 16)) is not None
     except (OSError, ValueError, RuntimeError):
@@ -279,11 +279,11 @@ def image_type(head: bytes) -> str | None:
 
 
 def binary_kind(head: bytes) -> str | None:
-    """Return the kind of binary data; None for text. A NUL byte decides, except after the mark of
-    an encoding that uses them."""
+    """Return the kind of binary data, or None for text. Data with a NUL byte is binary, unless it starts with the mark
+    of an encoding that uses NUL bytes."""
     if wide_encoding(head) is not None:
         return None
-    # A PDF may hold no NUL byte and still is nothing to read as text.
+    # A PDF is not readable as text even if it has no NUL byte.
     if b"\0" not in head and not head.startswith(b"%PDF-"):
         return None
     for magic, label in _BINARIES:
@@ -301,7 +301,7 @@ def wide_encoding(head: bytes) -> str | None:
 
 
 class TextForm(Struct, frozen=True):
-    """How a text is written down as bytes."""
+    """The form of a text as bytes."""
 
     codec: str = "utf-8"
     errors: str = "strict"
@@ -321,10 +321,10 @@ class TextForm(Struct, frozen=True):
 
 
 def forms_of(data: bytes) -> tuple[TextForm, ...]:
-    """Return the ways to read `data` as text, best first; all of them write back the same bytes.
+    """Return the forms in which `data` can be read as text, best first. Each form encodes to the same bytes again.
 
-    Bytes that are not valid UTF-8 have two readings: UTF-8 with the stray bytes kept aside, and
-    Latin-1, in which every byte is a character.
+    Bytes that are not valid UTF-8 have two forms: UTF-8 with escaped stray bytes, and Latin-1, in which every byte is
+    a character.
     """
     mark, codec = b"", "utf-8"
     for prefix, encoding in _MARKS:
@@ -357,8 +357,8 @@ class Edit(Struct, frozen=True):
 
 
 def apply(text: str, edits: list[Edit], shown: str) -> str:
-    """Return `text` after all edits, each applied to what the one before it left. Raise ToolError,
-    naming the edit, when one does not match exactly once (or at all, with `every`)."""
+    """Return `text` after all edits, which are applied in order. Raise ToolError, naming the edit, if one does not
+    match exactly once (or, with `every`, at least once)."""
     for number, edit in enumerate(edits, 1):
         label = f"Edit {number} of {len(edits)}: " if len(edits) > 1 else ""
         fitted = fit_ends(edit, text)
@@ -372,8 +372,8 @@ def apply(text: str, edits: list[Edit], shown: str) -> str:
 
 
 def fit_ends(edit: Edit, text: str) -> Edit:
-    """Return the edit with the line ends of the text it goes into. A text with only one kind has
-    been made plain already; in a mixed one the spelling that occurs is taken."""
+    """Return the edit with the line ends of the text that it changes. A text with one kind of line end already has
+    plain newlines. In a text with both kinds, the kind that occurs in the match is used."""
     plain = Edit(edit.old.replace("\r\n", "\n"), edit.new.replace("\r\n", "\n"), edit.every)
     if "\r\n" not in text:
         return plain
@@ -402,7 +402,7 @@ def _ambiguous(text: str, old: str, shown: str) -> str:
 
 
 def hint(text: str, edit: Edit) -> str:
-    """Return what the model probably meant: the same lines but for blanks, or the most similar line."""
+    """Return what the model probably meant: lines that differ only in blanks, or the most similar line."""
     if edit.new and edit.new in text:
         line = text.count("\n", 0, text.find(edit.new)) + 1
         return f" The new text is already there, at line {line}: perhaps the edit was made before."
@@ -420,7 +420,8 @@ def hint(text: str, edit: Edit) -> str:
 
 
 def _fold(line: str) -> str:
-    """Return a line without what models get wrong most: blanks, and typographic for plain characters."""
+    """Return a line without blanks and with plain instead of typographic characters, the most common errors of
+    models."""
     line = unicodedata.normalize("NFKC", line).translate(_PLAIN_CHARACTERS)
     return "".join(line.split())
 
@@ -483,7 +484,7 @@ def read_cell_change(arguments: Arguments) -> CellChange | None:
 
 
 def change_notebook(data: bytes, change: CellChange, shown: str) -> bytes:
-    """Return the notebook with that change made. Raise ToolError for what is no notebook or has no such cell."""
+    """Return the changed notebook. Raise ToolError if the data is not a notebook or has no such cell."""
     try:
         book: Any = json.loads(data)
         cells = book["cells"]

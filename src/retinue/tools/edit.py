@@ -1,9 +1,8 @@
-"""edit and write: a file is changed all or nothing, and never over a change the run has not seen.
+"""edit and write: atomic changes of a file, which never overwrite a change that the run has not seen.
 
-Between reading the old content and renaming the new content over it, the folder is locked
-against other Retinue runs (threads by a lock, processes by flock), so of two runs that read
-the same version only one can write; the other learns that its version is stale. The change is
-shown as a short diff.
+Between reading the old content and renaming the new content over it, the folder is locked against other Retinue runs
+(threads by a lock, processes by flock). If two runs have read the same version, only one can write; the other gets an
+error that its version is stale. The result shows the change as a short diff.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def rewrite(confined: Confined, context: ToolContext, change: ContentChange, *, 
     """Replace the content of `confined` by the result of `change`. A file that exists keeps its mode; a new one can be
     made `executable`."""
     mode = new_mode = 0o777 if executable else 0o666
-    # Looked at before the folder is locked: making the folders above must wait until the change is accepted.
+    # Checked before the folder is locked, because folders above are made only after the change is accepted.
     fresh = _existing(confined) is None
     # Before any folder is made: a refusal leaves no trace.
     new = change(None) if fresh else None
@@ -102,7 +101,7 @@ def rewrite(confined: Confined, context: ToolContext, change: ContentChange, *, 
 
 
 def check_fresh(confined: Confined, context: ToolContext, current: bytes) -> None:
-    """Refuse when this run's knowledge of the file is older than the file."""
+    """Raise ToolError if the file has changed since this run last read it."""
     seen, now = context.seen.get(confined.real), content_hash(current)
     if seen is not None and seen != now:
         writer = _changed_by(confined, context, now)
@@ -147,7 +146,7 @@ def _keep_owner_and_mode(descriptor: int, old: os.stat_result) -> None:
 
 @contextmanager
 def _lock(where: FolderEntry, confined: Confined) -> Iterator[None]:
-    # The flock is best effort; within this process the order is certain.
+    # The flock is best effort. Within this process the lock is reliable.
     with _LOCKS[hash(confined.real) % len(_LOCKS)], _lock_folder(where):
         yield
 
@@ -171,14 +170,14 @@ def _lock_folder(where: FolderEntry) -> Iterator[None]:
 
 _CONTEXT_LINES = 2
 _MAX_ALIGNED_LINES = 1000
-"""Lines of difference beyond which both sides are summarised instead of aligned."""
+"""The most changed lines that are aligned. A larger difference is only summarised."""
 _MODEL_CHARACTERS = 3000
 _PERSON_CHARACTERS = 20_000
 
 
 def short_diff(old: str, new: str, most: int = _MODEL_CHARACTERS) -> str:
     if old.endswith("\n") and new.endswith("\n"):
-        # What follows the last line end is no line.
+        # No line follows the last line end.
         old, new = old[:-1], new[:-1]
     before, after = old.split("\n"), new.split("\n")
     start = _common(before, after)
@@ -195,8 +194,8 @@ def short_diff(old: str, new: str, most: int = _MODEL_CHARACTERS) -> str:
 
 
 def unified_diff(name: str, old: str, new: str, *, fresh: bool = False) -> str:
-    """Return the diff for people who decide: longer, under a head that names the file. A `fresh` file
-    was not there before, and is shown from its first line on."""
+    """Return a longer diff with a header that names the file, for people who approve the change. A `fresh` file did not
+    exist before, so all of its lines are shown."""
     if not fresh:
         return f"--- {name}\n+++ {name}\n{short_diff(old, new, _PERSON_CHARACTERS)}"
     lines = new.removesuffix("\n").split("\n")
@@ -243,7 +242,7 @@ _REPLACEMENT: Properties = {
 
 
 class FileChangeTool(BuiltinTool):
-    """A tool that changes one file: by the same function, whether the change is made or shown to a person before."""
+    """A tool that changes one file. The same function makes the change and previews it."""
 
     exclusive = True
 
@@ -258,7 +257,7 @@ class FileChangeTool(BuiltinTool):
         return confined, await in_thread(lambda: rewrite(confined, context, change, executable=executable))
 
     async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
-        """Return what the call would change, as a diff for people. Change nothing."""
+        """Return a diff for people of the change that the call would make, without making it."""
         parsed = Arguments(self.name, arguments, self.aliases)
 
         def preview() -> str:
@@ -332,7 +331,7 @@ class EditTool(FileChangeTool):
 
 
 def _known_content(confined: Confined, context: ToolContext, old: bytes | None) -> bytes:
-    """Return the content of a file that exists, and that the run has seen as it is. Raise ToolError otherwise."""
+    """Return the content of an existing file that has not changed since the run read it. Raise ToolError otherwise."""
     if old is not None:
         check_fresh(confined, context, old)
         return old
@@ -380,8 +379,8 @@ def _string(arguments: Arguments, name: str) -> str:
 
 
 def _apply_edits(confined: Confined, edits: list[Edit], data: bytes) -> bytes:
-    """Return the new bytes. Of the ways to read the old ones the first in which every
-    edit matches is taken, so a file with stray bytes can still be edited as it was shown."""
+    """Return the new bytes. The old bytes are read in the first form in which every edit matches, so that a file with
+    stray bytes can be edited as it was shown."""
     kind = binary_kind(data[:SNIFFED_BYTES])
     if kind is not None:
         raise ToolError(f"{confined.shown} is {kind}; edit works on text.")
@@ -442,7 +441,7 @@ class WriteTool(FileChangeTool):
         path, content = arguments.text("path"), arguments.find("content")
         if arguments.flag("delete"):
             if (context.root / path).is_symlink():
-                # It leads to a file that the call did not name.
+                # The link leads to a file that the call did not name.
                 raise ToolError(
                     f"{path} is a symbolic link to {confined.shown}. Delete the one you mean with the shell."
                 )
@@ -487,9 +486,9 @@ def _new(confined: Confined, context: ToolContext, content: str, old: bytes | No
 
 
 def _form(old: bytes | None) -> TextForm:
-    """Return the form of a file, which a replaced one keeps: the model was not shown encoding, mark
-    and line ends."""
+    """Return the form of a file. A replaced file keeps it, because the model does not see encoding, mark and line
+    ends."""
     if old is None or binary_kind(old) is not None:
         return TextForm()
-    # The last form can hold every byte of the old file, so that nothing of it is in the way.
+    # The last form can represent every byte of the old file.
     return (TextForm(), *forms_of(old))[-1]
