@@ -78,7 +78,7 @@ def test_a_running_agent_of_another_process_is_steered_from_the_command_line(pro
     assert play.asked.wait(60)
     said = project.retinue("-p", "@explore only src", "--resume", main_id(project))
     assert (said.returncode, said.stdout) == (0, ""), said.stderr
-    assert "Explore has it" in said.stderr
+    assert "Explore has received it" in said.stderr
     for kind in ("json", "stream-json"):
         told = project.retinue("-p", f"@explore as {kind}", "--resume", main_id(project), "--output-format", kind)
         document = json.loads(told.stdout)

@@ -71,7 +71,7 @@ def test_the_claude_vocabulary_has_no_route_line(tmp_path: Path) -> None:
 async def test_parameters_that_no_document_has_are_taken_and_not_shown(tmp_path: Path) -> None:
     agent = next(tool.spec for tool in (await seen(project_with(tmp_path))).tools if tool.spec.name == "Agent")
     assert "budget" not in agent.parameters["properties"]
-    assert agent.spellings is not None and "budget" in agent.spellings.schema["properties"]
+    assert agent.aliases is not None and "budget" in agent.aliases.schema["properties"]
 
 
 def test_the_first_sentence_of_each_shipped_agent_says_what_it_is_for(tmp_path: Path) -> None:
