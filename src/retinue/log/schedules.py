@@ -108,11 +108,11 @@ def enable(connection: LogConnection, job_id: str, enabled: bool, next_at: float
     return connection.execute(query, (enabled, next_at, job_id)).rowcount > 0
 
 
-def move(connection: LogConnection, job: ScheduledJob) -> None:
-    """Move the next slot of a job to the earlier time in `job`."""
+def move(connection: LogConnection, before: ScheduledJob, after: ScheduledJob) -> None:
+    """Move the next slot of a job, unless another process has changed it."""
     connection.execute(
-        "UPDATE schedules SET next_at=?, anchor=?, at=? WHERE id=? AND next_at>? AND enabled",
-        (job.next_at, job.anchor, job.at, job.id, job.next_at),
+        "UPDATE schedules SET next_at=?, anchor=?, at=? WHERE id=? AND next_at=? AND enabled",
+        (after.next_at, after.anchor, after.at, before.id, before.next_at),
     )
 
 

@@ -92,6 +92,35 @@ async def test_a_delay_is_no_longer_when_the_clock_is_set_back(scene: Scene) -> 
         assert len(await look(post)) == 1
 
 
+@pytest.mark.parametrize("when", ["+10m", "10m"])
+@pytest.mark.parametrize(("set_back_after", "right_after"), [(10, 310), (300, 310), (300, 590)])
+async def test_a_clock_that_is_set_back_and_put_right_changes_no_time(scene, when, set_back_after, right_after) -> None:
+    async with posts(scene, 2) as both:
+        await both[0].scheduler.add("Explore", "tidy up", when)
+        for passed in range(0, 600, 5):
+            if passed == set_back_after:
+                scene.clock._start -= 3_600
+            if passed == right_after:
+                scene.clock._start += 3_600
+            assert await look(*both) == []
+            scene.clock._passed += 5
+        scene.clock._passed += 5
+        (fired,) = await look(*both)
+        assert fired.run_id is not None
+
+
+async def test_a_delay_that_ends_while_the_clock_is_set_back_takes_its_time(scene: Scene) -> None:
+    async with posts(scene) as (post,):
+        await post.scheduler.add("Explore", "tidy up", "+10m")
+        assert await look(post) == []
+        scene.clock._passed += 500
+        scene.clock._start -= 86_400
+        for _ in range(2):
+            assert await look(post) == []
+        scene.clock._passed += 101
+        assert len(await look(post)) == 1
+
+
 async def test_a_one_shot_fires_once_and_is_over(scene: Scene) -> None:
     async with posts(scene) as (post,):
         await post.scheduler.add("Explore", "tidy up", "+10m")

@@ -16,7 +16,15 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from retinue.capabilities.schedule.start import session_of, start_job
-from retinue.capabilities.schedule.times import NextSlot, brought_forward, next_after, parse_schedule, plan
+from retinue.capabilities.schedule.times import (
+    Countdown,
+    NextSlot,
+    brought_forward,
+    next_after,
+    parse_schedule,
+    plan,
+    put_back,
+)
 from retinue.core.clock import Timer
 from retinue.core.delegation import LIVE, new_run_id
 from retinue.core.programs import this_process
@@ -56,6 +64,7 @@ class Scheduler:
         self._orphans_at = -math.inf
         self._suspended_by_clock: frozenset[str] = frozenset()
         """The jobs whose next slot was too far away at the last tick."""
+        self._countdowns: dict[str, Countdown] = {}
 
     @property
     def active(self) -> bool:
@@ -167,7 +176,7 @@ class Scheduler:
         if not self._supervisor.settings.scheduling_enabled:
             return []
         now, reader = self._supervisor.clock.now(), self._log.reader
-        await self._bring_forward(now)
+        await self._correct_slots(now)
         fired: list[Fired] = []
         for job in schedules.due(reader, now):
             decided = plan(job, now)
@@ -183,14 +192,26 @@ class Scheduler:
             self._report(result)
         return fired
 
-    async def _bring_forward(self, now: float) -> None:
-        """Correct the slots of jobs that would wait too long because the clock was set back. If the clock is corrected
-        before the next tick, nothing changes."""
-        corrected = [job for job in (brought_forward(job, now) for job in self.jobs()) if job is not None]
-        for job in corrected:
-            if job.id in self._suspended_by_clock:
-                await self._log.transact(partial(schedules.move, job=job))
-        self._suspended_by_clock = frozenset(job.id for job in corrected)
+    async def _correct_slots(self, now: float) -> None:
+        """Correct the slots of jobs that would wait too long because the clock was set back, or would be missed because
+        it was set right again. If a clock that was set back is corrected before the next tick, nothing changes."""
+        monotonic, previous = self._supervisor.clock.monotonic(), self._countdowns
+        self._countdowns, too_far = {}, set[str]()
+        for job in self.jobs():
+            if job.next_at is None or not job.enabled:
+                continue
+            countdown = Countdown.observe(job, job.next_at, now, monotonic, previous.get(job.id))
+            self._countdowns[job.id] = countdown
+            corrected = put_back(job, countdown, now, monotonic)
+            if corrected is None:
+                corrected = brought_forward(job, now, countdown.deadline - monotonic)
+                if corrected is not None:
+                    too_far.add(job.id)
+                    if job.id not in self._suspended_by_clock:
+                        continue
+            if corrected is not None:
+                await self._log.transact(partial(schedules.move, before=job, after=corrected))
+        self._suspended_by_clock = frozenset(too_far)
 
     async def _decide(self, job: ScheduledJob, decided: NextSlot, now: float) -> list[Fired]:
         log = self._log

@@ -197,19 +197,50 @@ def plan(job: ScheduledJob, now: float) -> NextSlot | None:
     return NextSlot("pass", newest, following, len(due))
 
 
-def brought_forward(job: ScheduledJob, now: float) -> ScheduledJob | None:
+class Countdown(Struct, frozen=True):
+    """The time until a slot as this process measures it: by monotonic time, which no one sets."""
+
+    slot: float
+    deadline: float
+    brought_forward: bool
+    """Whether the slot was moved to an earlier time, because the clock was set back."""
+
+    @classmethod
+    def observe(
+        cls, job: ScheduledJob, slot: float, now: float, monotonic: float, previous: Countdown | None
+    ) -> Countdown:
+        """Return the countdown to the slot of a job. It starts again when the slot moves to a later time."""
+        if previous is not None and slot <= previous.slot:
+            return previous if slot == previous.slot else cls(slot, previous.deadline, True)
+        return cls(slot, monotonic + min(slot - now, job.seconds), False)
+
+
+def brought_forward(job: ScheduledJob, now: float, remaining: float) -> ScheduledJob | None:
     """Return a job with a corrected next slot, if that slot is too far away because the clock was set back; None
-    otherwise. An interval or a delay starts again at its full length. A cron job gets its next slot, and a slot that
+    otherwise. An interval or a delay ends after `remaining` seconds. A cron job gets its next slot, and a slot that
     was fired already is not fired again."""
     if not job.enabled or job.next_at is None or job.next_at <= now:
         return None
     if job.kind == "cron":
         slot = next_after(job, now, job.anchor)
         return replace(job, next_at=slot) if slot is not None and slot < job.next_at else None
-    slot = now + job.seconds
-    if not job.seconds or job.next_at <= slot + 1.0:
+    if not job.seconds or job.next_at <= now + job.seconds + 1.0:
         return None
-    return replace(job, next_at=slot, anchor=now, at=slot if job.kind == "once" else job.at)
+    return _moved_to(job, now + max(remaining, 0.0))
+
+
+def put_back(job: ScheduledJob, countdown: Countdown, now: float, monotonic: float) -> ScheduledJob | None:
+    """Return a job whose slot was brought forward, with a corrected slot, if it seems to be missed only because the
+    clock is right again; None otherwise."""
+    if not (job.enabled and job.seconds and countdown.brought_forward):
+        return None
+    if now - countdown.slot <= TOLERANCE_SECONDS or monotonic - countdown.deadline > TOLERANCE_SECONDS:
+        return None
+    return _moved_to(job, now + max(countdown.deadline - monotonic, 0.0))
+
+
+def _moved_to(job: ScheduledJob, slot: float) -> ScheduledJob:
+    return replace(job, next_at=slot, anchor=slot - job.seconds, at=slot if job.kind == "once" else job.at)
 
 
 def jitter(job: ScheduledJob, slot: float) -> float:
