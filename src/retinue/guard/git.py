@@ -1,4 +1,4 @@
-"""git as a program: the one module that starts it, without a shell or prompts, in bounded time.
+"""The one module that starts git, without a shell or prompts, in bounded time.
 
 No git of ours starts a program that a repository names. Programs under a fixed name are always off, by `ALWAYS` and
 `VARIABLES`. Those under a name of the repository's choice (filters, remotes, merge drivers, hooks in settings:
@@ -73,7 +73,7 @@ VARIABLES = (
 )
 """Variables of every git of ours, and why. Callers override single ones with `having`."""
 REMOTES = "file:git:http:https:ssh"
-"""GIT_ALLOW_PROTOCOL for a fetch: what is not a command."""
+"""The value of GIT_ALLOW_PROTOCOL for a fetch: all protocols that run no command."""
 _COMMANDS = {
     "status": ("--ignore-submodules=dirty",),
     "diff": ("--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty"),
@@ -90,7 +90,7 @@ _KEPT = ("GIT_EXEC_PATH", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH")
 
 
 class GitError(Exception):
-    """A command of git failed, or took too long. The text is git's own, shortened."""
+    """A git command failed or took too long. The message is git's own text, shortened."""
 
     def __init__(self, arguments: Sequence[str], why: str, code: int | None = None) -> None:
         self.command = "git " + " ".join(arguments[:3])
@@ -100,7 +100,7 @@ class GitError(Exception):
 
 
 class ScopedSetting(Struct, frozen=True):
-    """One setting, and the scope of the file it stands in."""
+    """One setting, and the scope of the file that contains it."""
 
     scope: str
     name: str
@@ -108,7 +108,7 @@ class ScopedSetting(Struct, frozen=True):
 
     @property
     def starts(self) -> GitSetting | None:
-        """Its row in the table, if the repository says it and it can start a program."""
+        """The table row of the setting, if the repository sets it and it can start a program."""
         if self.scope in _OF_THE_REPOSITORY:
             return program_setting(self.name, self.value)
         return None
@@ -131,25 +131,25 @@ class Git(Struct, frozen=True):
         return replace(self, variables={**self.variables, **variables})
 
     def at(self, folder: Path) -> Git:
-        """git in another checkout of the same repository. The same one is not asked for its settings again."""
+        """Return git for another checkout of the same repository. Settings of the same checkout are not read again."""
         # The settings were read through another spelling of the same path.
         if os.path.realpath(folder) == os.path.realpath(self.folder):
             return replace(self, folder=folder)
         return Git(folder, self.environment, consented=self.consented)
 
     def __call__(self, *arguments: str, stdin: bytes | None = None, seconds: float = SECONDS) -> bytes:
-        """Return what it printed. Raise GitError."""
+        """Run a command and return its output. Raise GitError."""
         done = self._run(arguments, stdin, seconds)
         if done.returncode != 0:
             raise GitError(arguments, done.stderr.decode("utf-8", "replace"), done.returncode)
         return done.stdout
 
     def text(self, *arguments: str) -> str:
-        """Return what it printed as text, without the line's end."""
+        """Run a command and return its output as text, without the final newline."""
         return os.fsdecode(self(*arguments)).rstrip("\n")
 
     def ask(self, *arguments: str) -> str | None:
-        """Return what it printed as text; None when git says no."""
+        """Run a command and return its output as text, or None if it fails."""
         done = self._run(arguments, None, SECONDS)
         if done.returncode == 0:
             return os.fsdecode(done.stdout).rstrip("\n")
@@ -207,7 +207,7 @@ class Git(Struct, frozen=True):
         return tuple(settings)
 
     def _overrides(self) -> dict[str, str]:
-        """Return what the repository names, set to what the user's own files say, or to nothing."""
+        """Return settings that override those of the repository with the user's values, or with empty ones."""
         # A repository of our own has only settings that we made.
         if self.git_dir is not None:
             return {}
@@ -331,7 +331,7 @@ BARE_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tlogallre
 
 
 def make_repository(folder: Path, config: bytes = BARE_CONFIG.encode()) -> None:
-    """Make an empty repository, by hand: one git less to start."""
+    """Create an empty repository without starting git."""
     for name in ("objects/info", "refs/heads", "info"):
         (folder / name).mkdir(parents=True, mode=0o700)
     (folder / "HEAD").write_text("ref: refs/heads/none\n")
@@ -375,7 +375,7 @@ def _is_reached(git: Git, paths: Sequence[str]) -> bool:
 def _is_stored(git: Git, top: Path, paths: Sequence[str]) -> bool:
     """Return whether an object has the content that one of these files has now. Raise GitError."""
     files = list(_files(top, paths))
-    # Too many to look at count as stored.
+    # Too many files to check are treated as stored.
     if len(files) > _MAX_HASHED_FILES:
         return True
     # A line break in a name cannot be told from the end of it.

@@ -1,4 +1,4 @@
-"""The sandboxes ("walls") around the shells of one run, by who approved a command.
+"""The sandboxes ("walls") around the shells of one run, by the source of a command's approval.
 
     nobody            read-only walls: the workspace and the system, no network, no secrets
     a mode            everything but what rules deny or ask about, protected files, and secrets
@@ -124,7 +124,7 @@ class FileMasks(Struct):
         return Masks(tuple(dict.fromkeys(hidden)), tuple(dict.fromkeys(readonly)))
 
     def _search(self, roots: Iterable[str], targets: list[_RulePattern]) -> Iterator[_Folder]:
-        """Yield every folder below `roots`. One that did not change since is not read again."""
+        """Yield every folder below `roots`. A folder that has not changed is not read again."""
         waiting, count = list(roots), 0
         while waiting:
             path = waiting.pop()

@@ -60,8 +60,8 @@ def _last_version(line: str) -> str:
 
 
 class StreamCleaner:
-    """`clean` for bytes that arrive in pieces. Works in whole lines; a line without an end is
-    held back until it is MAX_HELD_CHARACTERS characters long."""
+    """Cleans bytes that arrive in pieces. It returns complete lines. An unfinished line is held back until it has
+    MAX_HELD_CHARACTERS characters."""
 
     MAX_HELD_CHARACTERS = 65_536
 

@@ -4,8 +4,8 @@
     async def weather(city: str, days: int = 1) -> str:
         "The forecast for a city."
 
-Types that become JSON Schema: str, int, float, bool, list[...], dict, Literal, Optional, and
-dataclass-free unions of those. Anything else is refused when the tool is made, not when it runs.
+Types with a JSON Schema are str, int, float, bool, list[...], dict, Literal, Optional, and unions of those. Any other
+type raises UsageError when the tool is made, not when it runs.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def tool(
     effects: Iterable[EffectKind] = ("execute",),
     paths: Iterable[str] | None = None,
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
-    """Make a tool of `function`. `effects` says what it may do; without it, the tool counts as able to
-    do anything, so a read-only agent does not get it. `paths` are the parameters that are paths of files or folders,
-    which rules about files are held against; without it, any text of a call counts as one."""
+    """Make a tool of `function`. `effects` states what it may do. Without it, the tool is treated as able to do
+    anything, so a read-only agent does not get it. `paths` are the parameters that are paths of files or folders,
+    which rules about files are compared with. Without it, any text of a call is treated as a path."""
 
     def make(target: Callable[..., Any]) -> FunctionTool:
         summary = description or inspect.getdoc(target) or ""

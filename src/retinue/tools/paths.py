@@ -1,6 +1,6 @@
-"""Confined paths, which are resolved and checked before anything opens them, and opened without following a link.
+"""Confined paths, which are resolved and checked before they are opened, and opened without following a link.
 
-Links, `..`, `~` and absolute paths are followed to where they really lead. A confined path holds no
+Links, `..`, `~` and absolute paths are resolved to their real path. A confined path holds no
 symbolic link. It is then walked folder by folder with descriptors and O_NOFOLLOW, starting at its
 root, so that a link put in place between the check and the opening is refused as well. Where the
 system has no such calls (Windows), the checked path is opened by name.
@@ -29,14 +29,14 @@ from retinue.tools.safe_dir import BY_DESCRIPTOR, OPEN_FILE, OPEN_FOLDER, open_i
 
 _PATH_PARAMETERS = ("path", *PATH_NAMES)
 After = Callable[[Path], str]
-"""What to tell a model about a file it has just written."""
+"""Returns a note for the model about a file that it has just written."""
 Beyond = Callable[[str], Path | None]
-"""The folder that a resolved path outside of the workspace leads into, if it may be read."""
+"""Returns the readable folder outside of the workspace that contains a resolved path."""
 
 
 class Reaching:
-    """`inner` is read, write or edit; `folders` are real paths. `only` says what it is for when
-    the tool is for these folders and nothing else."""
+    """A file tool that also reaches `folders`, which are real paths. `inner` is read, write or edit. If the tool is for
+    these folders only, `only` states their purpose."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Reaching:
             return _inside(os.path.realpath(first[0] / text), self._folders) if first else None
         if "write" in self.spec.effects or (root / text).exists():
             return None
-        # A file that is only named, as an index names it, is found beside the index.
+        # A relative path is looked up in the folders, because an index names files beside it.
         for folder in self._folders:
             target = _inside(os.path.realpath(folder / text), (folder,))
             if target is not None and target[1].is_file():
@@ -100,7 +100,7 @@ class Reaching:
 
 
 class ReachingWriter(Reaching):
-    """One whose inner tool can say beforehand what it would change."""
+    """A `Reaching` whose inner tool can preview its changes."""
 
     async def preview(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         target = self.target(arguments, context.root, _home(context))
@@ -111,8 +111,8 @@ class ReachingWriter(Reaching):
 
 
 def label(tool: Tool) -> str:
-    """The name of a tool as the log keeps it: one that reaches only a memory is not the tool of
-    that name, and passes no right to it on to a child."""
+    """Return the name of a tool in the log. A tool that reaches only a memory has a different label, so that a child
+    does not inherit a right to the full tool."""
     if isinstance(tool, Reaching) and tool.only:
         return f"{tool.spec.name} (memory only)"
     return tool.spec.name
@@ -124,8 +124,7 @@ def _path(arguments: Mapping[str, Any]) -> str | None:
 
 
 def _is_name(text: str) -> bool:
-    """Return whether a path can be one: an unpaired surrogate in JSON becomes a character that the system cannot
-    name."""
+    """Return whether a text can be a path. The system cannot encode an unpaired surrogate from JSON."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -135,7 +134,7 @@ def _is_name(text: str) -> bool:
 def _aimed(
     arguments: Mapping[str, Any], context: ToolContext, target: tuple[Path, Path]
 ) -> tuple[dict[str, Any], ToolContext]:
-    """Return a call as one of a path in a folder, which it is confined to."""
+    """Return the arguments and context of a call that is confined to one folder."""
     folder, path = target
     others = {name: value for name, value in arguments.items() if name not in _PATH_PARAMETERS}
     return {**others, "path": str(path)}, replace(context, roots=(folder,))
@@ -157,12 +156,12 @@ _folded = str if os.sep == "/" else os.path.normcase
 
 
 class Confined(Struct, frozen=True):
-    """A path that led into `root` when it was resolved. `shown` is how to name it to a model:
-    relative to the working directory where it is inside."""
+    """A path that was inside `root` when it was resolved. `shown` is its name for a model: relative to the working
+    directory if it is inside."""
 
     root: Path
     real: str
-    """The path itself, as text: most callers need no more."""
+    """The path as text, which is enough for most callers."""
     shown: str
 
     @property
@@ -178,8 +177,8 @@ class Confined(Struct, frozen=True):
 
 
 def confine(text: str, context: ToolContext, *, writing: bool = False) -> Confined:
-    """Return where `text` leads, if a tool may go there. Reading may also go to the run's own stored
-    outputs and the transcripts of its children, because results point there."""
+    """Return the confined path of `text`, or raise ToolError if tools may not use it. Reading may also use the run's
+    stored outputs and the transcripts of its children, because results name them."""
     path = _resolve(text, context)
     for root in context.roots:
         if _below(path, root) is not None:
@@ -199,9 +198,8 @@ def confine(text: str, context: ToolContext, *, writing: bool = False) -> Confin
 
 
 def as_written(text: str, context: ToolContext) -> Confined | None:
-    """Return where `text` leads if it names something below the working directory and no part of it is
-    a link. Links are not looked for here: opening it part by part refuses them. None for a path with
-    detours; `confine` knows where those lead."""
+    """Return the confined path of `text` if it is a plain path below the working directory. Links are not checked here,
+    because opening it part by part refuses them. Return None for a path with detours, which `confine` resolves."""
     root = context.root
     path = os.path.join(root, text)  # noqa: PTH118
     below = _straight_below(path, root)
@@ -211,14 +209,14 @@ def as_written(text: str, context: ToolContext) -> Confined | None:
 
 
 def shown(path: Path | str, context: ToolContext) -> str:
-    """Return how to name a path to a model: relative to the working directory where it is inside."""
+    """Return the name of a path for a model: relative to the working directory if it is inside."""
     below = _below(str(path), context.root)
     return visible(str(path)) if below is None else visible(below or ".")
 
 
 def visible(name: str) -> str:
     """Return a file name without hidden characters: control characters are escaped, so that no name can
-    pose as another line of a result, and bytes that are no text are replaced."""
+    pose as another line of a result, and bytes that are not valid text are replaced."""
     if name.isprintable():
         return name
     name = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -230,8 +228,9 @@ def _printable(letter: str) -> str:
 
 
 def _below(path: str, root: Path) -> str | None:
-    """Return what follows `root` in `path`: nothing for itself, None for a path outside. Both hold no links."""
-    # By text: asking Path objects took most of the time of a small read.
+    """Return the part of `path` below `root`: "" for the root itself, None for a path outside. Neither path has
+    links."""
+    # Compared as text: Path objects took most of the time of a small read.
     folded, start = _folded(path), _folded(str(root))
     if folded == start:
         return ""
@@ -253,7 +252,7 @@ def _resolve(text: str, context: ToolContext) -> str:
 
 def _is_plain(path: str, root: Path) -> bool:
     """Return whether `path` is its own real path: below the root, which is real, without detours and
-    links. Looks only at what is below the root; whatever is doubtful is not plain."""
+    links. Only the part below the root is checked. A doubtful path is not plain."""
     below = _straight_below(path, root)
     if below is None:
         return False
@@ -270,7 +269,7 @@ def _is_plain(path: str, root: Path) -> bool:
 
 
 def _straight_below(path: str, root: Path) -> str | None:
-    """Return what follows the root in `path`, if it goes down from there by names alone."""
+    """Return the part of `path` below the root, if it has only names and no detours."""
     start = f"{root}{os.sep}"
     if os.sep != "/" or not path.startswith(start):
         return None
@@ -290,9 +289,8 @@ _IRREGULAR_FILE_KINDS = (
 
 
 class FolderEntry(Struct, frozen=True):
-    """A name in an open folder: what `os` functions with `dir_fd` want. Leave it through `with`,
-    which closes the folder. `folder` is None where paths are opened by name; `name` is the whole
-    path then."""
+    """A name in an open folder, for `os` functions with `dir_fd`. Use it in a `with` statement, which closes the
+    folder. Where paths are opened by name, `folder` is None and `name` is the complete path."""
 
     folder: int | None
     name: str
@@ -305,7 +303,7 @@ class FolderEntry(Struct, frozen=True):
             os.close(self.folder)
 
     def stat(self) -> os.stat_result | None:
-        """Return what is there, links not followed; None when nothing is."""
+        """Return the status of the entry without following links; None if it does not exist."""
         try:
             return os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -361,7 +359,7 @@ def _open_regular(where: FolderEntry, confined: Confined) -> tuple[int, int]:
     descriptor = os.open(where.name, OPEN_FILE, dir_fd=where.folder)
     try:
         opened = os.fstat(descriptor)
-        # Looked at again: the name may lead to something else by now.
+        # Checked again, because the name may lead to another file by now.
         refuse_irregular(opened, confined)
     except ToolError:
         os.close(descriptor)
@@ -396,8 +394,7 @@ def list_folder(confined: Confined, most: int) -> list[os.DirEntry[str]]:
 
 
 def _load_kind(entry: os.DirEntry[str]) -> os.DirEntry[str]:
-    """Ask for the kind while the descriptor is open: some file systems do not list it, and the
-    entry keeps the answer."""
+    """Load the kind while the descriptor is open. Some file systems do not list it, and the entry caches it."""
     entry.is_dir(follow_symlinks=False)
     return entry
 
@@ -407,7 +404,7 @@ _MAX_COUNTED = 100_000
 
 
 def folder_listing(confined: Confined) -> str:
-    """Return the names in a folder, a line each. Raise ToolError for what is not a folder."""
+    """Return the names in a folder, a line each. Raise ToolError if it is not a folder."""
     try:
         entries = list_folder(confined, _MAX_COUNTED)
     except FileNotFoundError:

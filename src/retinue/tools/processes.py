@@ -34,7 +34,7 @@ _PROC = Path("/proc")
 _POLL_SECONDS = 0.02
 _NEAR_PIDS = 64
 _YOUNG_SECONDS = 30.0
-"""From then on process ids may have been reused, so all processes are looked at."""
+"""After this time process ids may have been reused, so all processes are checked."""
 _MAX_KILLS = 50
 
 
@@ -54,7 +54,7 @@ class ProcessTree:
         self._since = time.monotonic()
 
     def members(self) -> tuple[int, ...]:
-        """Live processes of the tree, the leader included while it lives."""
+        """Return the live processes of the tree, including the leader."""
         if sys.platform == "linux":
             return self._from_proc()
         if hasattr(os, "killpg"):
@@ -62,8 +62,7 @@ class ProcessTree:
         return ()
 
     async def end(self, grace: float) -> None:
-        """Ask all members to stop, give them `grace` seconds, then kill what is left.
-        Kills at once when cancelled."""
+        """Terminate all members, and kill those that run after `grace` seconds. If cancelled, kill immediately."""
         asked: set[int] = set()
         give_up = time.monotonic() + grace
         try:
@@ -78,7 +77,7 @@ class ProcessTree:
             self.kill()
 
     def kill(self) -> None:
-        """Kill until nothing is found: a member may fork while it is being killed."""
+        """Kill all members repeatedly until none is found, because a member may fork while it is being killed."""
         for _ in range(_MAX_KILLS):
             alive = self.members()
             if not alive:
@@ -131,7 +130,7 @@ class ProcessTree:
 
 
 def _with_children(ours: set[int], processes: list[ProcessEntry]) -> tuple[int, ...]:
-    """Return `ours` with everything that they have started, in order."""
+    """Return `ours` and all their descendants, sorted."""
     while children := {entry.pid for entry in processes if entry.parent in ours} - ours:
         ours |= children
     return tuple(sorted(ours))
@@ -142,7 +141,7 @@ def _all_pids() -> list[int]:
 
 
 def _newest_pid() -> int:
-    """Return the last number given, or 0 where the system does not say."""
+    """Return the newest process id, or 0 if the system does not state it."""
     try:
         return int((_PROC / "loadavg").read_text().rsplit(None, 1)[-1])
     except (OSError, ValueError, IndexError):
@@ -150,7 +149,7 @@ def _newest_pid() -> int:
 
 
 def describe(pid: int) -> str:
-    """Return the command line of a process, short, for telling which one was stopped."""
+    """Return the shortened command line of a process, for notes about stopped processes."""
     try:
         line = (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
     except OSError:
@@ -172,7 +171,7 @@ def kill_marked(mark: str) -> None:
 
 
 def processes_by_run() -> dict[int, frozenset[str]]:
-    """Return every live process that carries a marker, with the run ids it names. One look at all."""
+    """Return every live process with a marker, and the run ids that it names."""
     if sys.platform != "linux":
         return {}
     start = f"{MARK}=".encode()
@@ -187,7 +186,7 @@ def processes_by_run() -> dict[int, frozenset[str]]:
 
 
 def _stat(pid: int) -> ProcessEntry | None:
-    """None for what is gone or only waits to be reaped."""
+    """Return the entry of a process, or None if it has ended or waits to be reaped."""
     try:
         fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -205,7 +204,7 @@ def _environment(pid: int) -> bytes:
 
 
 def _ps() -> list[ProcessEntry]:
-    """Return all live processes where there is no /proc. Sessions are not listed there."""
+    """Return all live processes on systems without /proc. Their sessions are unknown."""
     words = ["/bin/ps", "-A", "-o", "pid=,ppid=,pgid=,stat="]
     listing = run(prepare(words, clearance="own", environment=os.environ), seconds=5).stdout.decode()
     lines = [line.split() for line in listing.splitlines()]
@@ -220,8 +219,8 @@ Result = TypeVar("Result")
 
 
 async def in_thread(work: Callable[[], Result], stop: Event | None = None) -> Result:
-    """Run `work` in a thread. A cancelled caller still waits for it to end, so that what it
-    does to files is whole before anyone goes on; work that may be long watches `stop`."""
+    """Run `work` in a thread. A cancelled caller still waits for its end, so that changes of
+    files are complete. Work that may be long checks `stop`."""
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(task)
@@ -245,19 +244,19 @@ async def wait_until_over(task: Awaitable[Any]) -> None:
 
 
 def own_variables(*names: str) -> dict[str, str]:
-    """Return these variables of this process, as far as they are set."""
+    """Return those of these variables that are set in this process."""
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
 DRAIN_SECONDS = 0.2
-"""How long output may still come after the program itself has ended."""
+"""The time that late output may take after the program itself has ended."""
 GRACE_SECONDS = 2.0
 _REAP_SECONDS = 5.0
 
 
 class ProcessEnd(Struct, frozen=True):
-    """How a program ended. `code` is negative for a signal, as everywhere in Python, and None
-    if it could not even be reaped. `stopped` names processes it left running."""
+    """The end of a program. `code` is negative for a signal, as in `subprocess`, and None if the program could not be
+    reaped. `stopped` names processes that it left running."""
 
     code: int | None
     timed_out: bool = False
@@ -265,7 +264,7 @@ class ProcessEnd(Struct, frozen=True):
 
 
 Receive = Callable[[int, bytes], None]
-"""Gets the number of the stream (1 or 2) and a piece of its output."""
+"""Receives the number of the stream (1 or 2) and a piece of its output."""
 
 
 async def run_program(
@@ -390,15 +389,16 @@ class _Watcher(asyncio.SubprocessProtocol):
 
 
 FILE_BYTES = 1024 * 1024
-"""One file and its predecessor at most."""
+"""The most bytes in one file. At most one older file is retained."""
 CONNECTION_BYTES = 4 * FILE_BYTES
-"""What one connection may write in all: a server that floods does not wear out the disk."""
+"""The most bytes that one connection may write, so that a server with too much output does not wear out the disk."""
 _TAIL_CHARACTERS = 2_000
 _MAX_LINE_BYTES = 4_000
 
 
 class ErrorLog:
-    """Never raises: a disk that is full must not stop a server. `tail` is the newest of it."""
+    """A log of a server's error output. It never raises, because a full disk must not stop a server. `tail` is the
+    newest output."""
 
     def __init__(self, path: Path, redact: Callable[[str], str]) -> None:
         self.path = path
@@ -408,7 +408,7 @@ class ErrorLog:
         self.tail = ""
 
     def feed(self, data: bytes, mark: str = "") -> None:
-        """Take a piece of output; whole lines are written."""
+        """Receive a piece of output, and write its complete lines."""
         if self._written > CONNECTION_BYTES:
             return
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -454,7 +454,7 @@ class CannotStartError(Exception):
 
 
 class ServerProcess:
-    """Made by `launch`. `end` is bounded in time and safe to repeat; `cut` needs no event loop."""
+    """A server program, made by `launch`. `end` is bounded in time and safe to repeat. `cut` needs no event loop."""
 
     def __init__(self, process: Process, lifeline: int | None, log: ErrorLog) -> None:
         self._process = process
@@ -495,13 +495,13 @@ class ServerProcess:
         return await self._process.stdout.read(256 * 1024)
 
     async def write(self, data: bytes) -> None:
-        """Raise OSError when nobody reads any more."""
+        """Send data. Raise OSError if the server has closed its input."""
         assert self._process.stdin is not None
         self._process.stdin.write(data)
         await self._process.stdin.drain()
 
     def cut(self) -> None:
-        """Everything the server started is ended from here on, whatever becomes of us."""
+        """End all processes that the server started, even if this process dies."""
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
@@ -509,7 +509,7 @@ class ServerProcess:
             self._kill()
 
     async def end(self) -> None:
-        """Close its input, as the protocol says a server is asked to go; then it has to."""
+        """Close the server's input, which asks it to exit by the protocol, and end it if it does not."""
         try:
             if self._process.stdin is not None:
                 self._process.stdin.close()

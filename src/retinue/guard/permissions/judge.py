@@ -1,11 +1,10 @@
 """The judgement of one call: allowed, asked about, denied, or run inside the read-only sandbox.
 
-Order of judgement, first answer wins: deny rules; what the agent's own file leaves out; ask
-rules; critical deletions; texts that may be what a rule is about; bypass, for a command, whose
-sandbox keeps protected files; protected paths; bypass, for any other tool; allow rules and what the
-mode does by itself. Any other call runs inside the read-only sandbox, if this host has one and the
+The first of these that answers decides: deny rules; limits of the agent's file; ask rules; critical deletions; texts
+that a rule may be about; bypass for a command, whose sandbox protects files; protected paths; bypass for any other
+tool; allow rules and the mode. Any other call runs inside the read-only sandbox, if this host has one and the
 sandbox would not stop the call for certain; otherwise it is asked about, or denied where nobody may
-be asked. `suggestion` is the narrowest rule that would have allowed a call: what "always" writes.
+be asked. `suggestion` is the narrowest rule that would have allowed a call. The answer "always" stores it.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ _ANYTHING = frozenset(
     "docker run|docker exec|kubectl exec|kubectl run|npm exec|npm x|pnpm exec|pnpm dlx|yarn exec|yarn dlx|bun x|uv tool"
     "|go run|gh api|gh alias|git config|git bisect|git submodule|git filter-branch".split("|")
 )
-"""The words behind these are a command themselves, or can become one."""
+"""Programs whose further words are a command or can become one."""
 _NEVER_WIDE = (
     SHELLS | INTERPRETERS.keys() | {"rm", "sudo", "doas", "su", "eval", "dd", "chmod", "chown", "curl", "wget"}
 )
 
 
 def suggestion(call: JudgedCall, coverage: Coverage | None) -> str | None:
-    """Return the narrowest rule that allows the call; None where no single rule would or should."""
+    """Return the narrowest rule that allows the call; None if no single rule can or should allow it."""
     if call.is_shell:
         return _of_command(call, coverage) if coverage is not None else None
     if call.is_foreign:
@@ -350,8 +349,8 @@ _FETCHERS = frozenset({"curl", "wget", "fetch", "http", "aria2c"})
 
 
 def preset_denial(script: Script) -> str | None:
-    """Return what no pattern of words can forbid: a download handed to a shell, a set-uid bit in numbers,
-    the root deleted with options in any order."""
+    """Return a description of an action that patterns of words cannot forbid: a download that a shell runs, a set-uid
+    bit as a number, a deletion of the root with options in any order."""
     steps = script.all_steps()
     if script.doubts:
         return None

@@ -54,11 +54,11 @@ _SEARCHES = ("find", "gfind", "fd", "fdfind")
 
 
 _CONTENT = frozenset({*COMMAND_FIELDS, *PATH_FIELDS, *URL_FIELDS, "prompt", "content", "pattern", "query", "task"})
-"""Fields that `Tool(param:value)` cannot look at: their rules have a syntax of their own."""
+"""Fields that `Tool(param:value)` cannot match, because their rules have a separate syntax."""
 
 
 def restricts(rule: Rule, call: JudgedCall) -> Match:
-    """Return what a deny or ask rule says about a call."""
+    """Return whether a deny or ask rule matches a call."""
     if rule.specifier is None:
         if takes_away(rule, call.tool, call.possible):
             return YES
@@ -126,7 +126,7 @@ def _match_paths(rule: Rule, call: JudgedCall) -> Match:
 
 
 def _match_texts(pattern: str, call: JudgedCall) -> Match:
-    """Match a rule about commands with the texts that a tool is given which starts programs and is not our shell."""
+    """Match a rule about commands with the texts in a call of a tool that starts programs and is not our shell."""
     best: Match = NO
     for text, sure in call.commands:
         script = analyse(text)
@@ -280,7 +280,7 @@ def _assignments(step: Step) -> list[str]:
 def _match_files(rule: Rule, call: JudgedCall) -> Match:
     """Match rules about files with the files that a command opens or is handed.
 
-    Where the walls hide what a rule denies, what a command might read besides does not matter.
+    If the walls hide the files that a rule denies, further reads of the command do not matter.
     """
     if not is_about_files(rule):
         return NO
@@ -422,8 +422,8 @@ def _is_mentioned(specifier: str, text: str) -> bool:
 
 @lru_cache(maxsize=512)
 def _mention(name: str, in_prose: bool) -> re.Pattern[str]:
-    """Return what finds a file's name in a text. In prose a plain word such as `secrets` is a name only beside a
-    slash."""
+    """Return a pattern that finds a file's name in a text. In prose a plain word such as `secrets` is a name only
+    beside a slash."""
     source = "".join({"*": r"[^\s/'\"]*", "?": r"[^\s/'\"]"}.get(sign) or re.escape(sign) for sign in name)
     source = rf"(?<![\w.-]){source}(?![\w-])"
     if in_prose and "." not in name:
@@ -450,7 +450,7 @@ def holds_file(rule: Rule, folders: RunFolders, path: str) -> bool:
 
 
 def _entries(folder: str) -> Iterator[str | None]:
-    """Yield what is in a folder and below; None at the end where that is too much to look at."""
+    """Yield the entries of a folder and of the folders below it, and None at the end if there are too many."""
     waiting, count = [folder], 0
     while waiting:
         try:
@@ -499,7 +499,7 @@ def allows_step(rule: Rule, step: Step, *, wary: bool) -> bool:
 
 
 def starts_others(step: Step) -> bool:
-    """Return whether what it starts is no part of what its name promises."""
+    """Return whether the command starts programs that its name does not imply."""
     if step.name in ("xargs", "parallel", "watch"):
         return len(step.words) > 1
     return step.name in _SEARCHES and has_option(step.words[1:], "-exec", "-ok", "-x", "-X", "--exec")

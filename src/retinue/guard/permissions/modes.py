@@ -39,12 +39,12 @@ _ANSWERS: dict[str, Verdict] = {"ALLOW": "allow", "DENY": "deny", "ASK": "ask"}
 
 class Classifier(Protocol):
     async def __call__(self, system: str, question: str) -> str:
-        """Return what a model answers. It may raise; then a person is asked."""
+        """Return the answer of a model. If this raises, a person is asked."""
         ...
 
 
 async def classify_call(policy: PermissionPolicy, use: ToolUse, decision: Decision, classifier: Classifier) -> Decision:
-    """Return `decision`, or what the classifier made of it. Anything but a clear answer leaves it."""
+    """Return the classifier's decision, or `decision` if its answer is not clear."""
     if decision.verdict != "ask" or not decision.facts.get("classify") or policy.denials.too_many:
         return decision
     asked = question(use, decision)
@@ -73,7 +73,7 @@ def question(use: ToolUse, decision: Decision) -> str | None:
 
 
 def read_answer(text: str) -> tuple[Verdict, str]:
-    """Return the verdict of the one line that was asked for. Anything else, or more, asks."""
+    """Return the verdict of a one-line answer. The verdict of any other answer is ask."""
     line = text.strip()
     word, _, reason = line.partition(":")
     verdict = _ANSWERS.get(word.strip().upper())
@@ -152,7 +152,7 @@ _OUTWARD: frozenset[EffectKind] = frozenset({"execute", "spawn"})
 
 
 class Taint:
-    """Whether one run is tainted, and by whom first."""
+    """Records whether a run is tainted, and its first source."""
 
     def __init__(self, above: Taint | None = None, source: str | None = None) -> None:
         self._above = above
@@ -172,8 +172,8 @@ class Taint:
 
 
 class Wary:
-    """The permissions of a run that may be tainted: what they allow and what reaches outward is
-    asked about, each call by itself, in every mode."""
+    """The permissions of a run that may be tainted. Each allowed call that reaches outward is asked about, in every
+    mode."""
 
     def __init__(self, inner: Permissions, taint: Taint) -> None:
         self._inner = inner
@@ -256,8 +256,8 @@ _IN_HOME = frozenset(
 
 
 def protected_paths(roots: Iterable[Path], home: Path, named: Sequence[str]) -> tuple[Path, ...]:
-    """Return the protected files and folders that exist, for the walls to keep as they are. What an
-    allow rule names (`named` are their patterns) is not kept."""
+    """Return the existing files and folders that the walls protect from changes, without those that an allow rule
+    names. `named` are the patterns of allow rules."""
     paths = _existing(home, _IN_HOME, named)
     for root in roots:
         paths += _existing(root, (*_PROTECTED_FOLDERS, *_PROTECTED_FILES), named)

@@ -49,7 +49,7 @@ _SETTING_NAMES = {
 }
 _MANAGED = {"darwin": "/Library/Application Support/ClaudeCode/managed-settings.json"}
 MAX_RULES = 5_000
-"""Of one kind in one file. Every call is compared with each rule."""
+"""The most rules of one kind in one file, because every call is compared with each rule."""
 _TOO_MANY: Mapping[Kind, str] = {
     "deny": "every call is denied",
     "ask": "every call is asked about",
@@ -71,7 +71,7 @@ class Block(Struct, frozen=True):
 
 
 class Sources(Struct):
-    """All of them together; `notes` is what people should know."""
+    """The rules of all files together. `notes` are for people."""
 
     rules: list[Rule] = field(default_factory=list)
     mode: PermissionMode | None = None
@@ -79,7 +79,7 @@ class Sources(Struct):
     bypass_disabled: bool = False
     notes: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    """Why no run may be started: rules that nobody can read, each with its file and line."""
+    """The reasons why no run may start: unreadable rules, each with its file and line."""
 
 
 def gather(blocks: Sequence[Block], trusted: Callable[[Path], bool]) -> Sources:
@@ -100,7 +100,7 @@ def gather(blocks: Sequence[Block], trusted: Callable[[Path], bool]) -> Sources:
             _widen(block, sources)
         # Any file may switch bypassing off, and none can switch it on again.
         for key in _BYPASS_NAMES:
-            # Whatever else someone wrote there was meant to switch it off.
+            # Any other value was meant to switch it off.
             off = block.content.get(key) not in (None, False, "enable")
             sources.bypass_disabled = sources.bypass_disabled or off
     # Notes about missing protection come first: one about an allow rule is only an inconvenience.
@@ -139,7 +139,7 @@ def _one_by_one(listed: Iterable[Any]) -> Iterator[Any]:
 
 
 def _instead(kind: Kind, widest: Rule | None) -> str:
-    """Return what becomes of a rule that cannot be read, for people."""
+    """Return a sentence for people about the effect of a rule that cannot be read."""
     if widest is None:
         return "it is ignored"
     calls = "every call" if widest.glob == "*" else f"every call of {widest.text}"
@@ -203,8 +203,8 @@ def _block(path: Path, base: Path, shared: bool, notes: list[str]) -> Iterator[B
 
 
 def _slips(path: Path, file: JsonObject) -> Iterator[str]:
-    """Yield what keeps limits from being read: a name that was probably meant for one, or one that stands twice.
-    Other names of Claude Code's files are not Retinue's to judge."""
+    """Yield problems that keep limits from being read: a misspelled name, or a name that occurs twice. Retinue ignores
+    other names in Claude Code's files."""
     from difflib import get_close_matches
 
     content = file.data.get("permissions")
@@ -238,7 +238,7 @@ _READS = Decision("allow", "It changes nothing.", "mode")
 
 
 class Denials:
-    """How often in a row, and in all, the mode auto was refused: then a person decides again."""
+    """Counts the denials of the mode auto, in a row and in total. Above either limit a person decides again."""
 
     IN_A_ROW = 3
     IN_ALL = 20
@@ -354,7 +354,7 @@ class PermissionPolicy:
         return lambda path: any(match_path(rule, folders, path) == YES for rule in rules)
 
     def hides(self, tool: str) -> Rule | None:
-        """Return the rule that takes a tool away altogether, so that no model need see it."""
+        """Return the rule that denies every call of a tool, so that models need not see the tool."""
         for rule in self.own_rules:
             if rule.kind == "deny" and rule.bare and names_tool(rule, tool):
                 return rule

@@ -1,13 +1,13 @@
 """One rule, `Tool` or `Tool(specifier)`, and patterns against texts that are only partly known.
 
-Parsing only sorts: what a specifier means depends on the tool, and is decided where calls are
-matched. For a text that is not a rule, parsing returns a sentence that says why.
+Parsing does not interpret specifiers: their meaning depends on the tool and is decided when a call is matched. For a
+text that is not a rule, parsing returns a sentence with the reason.
 
-A word such as `build/$NAME` is known but for a part before the shell runs. That part is a mark:
-`HOLE` can become anything, `GLOB` is a file name pattern, which stays in its folder. Whether a
-pattern with the wildcard `*` matches such a text has three answers: always, perhaps, or never.
+Before the shell runs, a part of a word such as `build/$NAME` is unknown. A mark replaces that part: `HOLE` can become
+anything, and `GLOB` is a file name pattern, which stays in its folder. A pattern with the wildcard `*` matches such a
+text always, perhaps, or never.
 
-The `permission` map of an agent's file is an ordered list in which the last matching entry counts.
+The `permission` map of an agent's file is an ordered list in which the last matching entry decides.
 Our rules have no order, so each entry that restricts becomes a rule whose exceptions are the later,
 weaker entries. An entry that cannot become a rule restricts every call of its tool.
 """
@@ -62,7 +62,7 @@ def match(pattern: str, text: str) -> Match:
         return YES
     if is_known(text):
         return NO
-    # The text behind a mark is not known: the parts before the first and behind the last must not contradict.
+    # The text of a mark is unknown: the parts before the first and after the last mark must not contradict the pattern.
     fixed, parts = _MARK.split(text), pattern.split("*")
     begins = fixed[0].startswith(parts[0]) or parts[0].startswith(fixed[0])
     ends = fixed[-1].endswith(parts[-1]) or parts[-1].endswith(fixed[-1])
@@ -74,7 +74,7 @@ def match(pattern: str, text: str) -> Match:
 
 
 def _fits(pattern: str, text: str) -> bool:
-    """Return whether the parts between the stars stand in the text, in their order. Takes no time to speak of."""
+    """Return whether the parts between the stars occur in the text in their order."""
     first, *parts = pattern.split("*")
     if not parts:
         return pattern == text
@@ -111,13 +111,13 @@ class Rule(Struct, frozen=True):
     source: str = ""
     base: str = "/"
     unless: tuple[Rule, ...] = ()
-    """Of a rule that forbids or asks: calls that these cover are left alone."""
+    """Exceptions of a rule that forbids or asks: it does not apply to calls that these rules cover."""
     effect: EffectKind | None = None
     """The effect that it is about, in tools of any name; None for a rule about its tool alone (`Grep`, `mcp__a__b`)."""
 
     @property
     def bare(self) -> bool:
-        """It covers the tool whatever its arguments are."""
+        """Whether the rule covers the tool with any arguments."""
         return self.specifier is None
 
     def __str__(self) -> str:
@@ -125,7 +125,7 @@ class Rule(Struct, frozen=True):
 
 
 def parse_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") -> Rule | str:
-    """Return the rule, or what is wrong with it."""
+    """Return the rule, or the problem with the text."""
     if not isinstance(text, str):
         return "is not a text"
     written = text.strip()
@@ -145,9 +145,9 @@ def parse_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") -
 
 
 def widest_rule(text: object, kind: Kind, *, source: str = "", base: str = "/") -> Rule | None:
-    """Return what holds instead of a deny or ask rule that cannot be parsed: a rule about every call of the tool that
-    it begins with, or about every call where that is no tool or it may not be the only one. None where nothing was
-    limited: an allow rule, or an empty text."""
+    """Return the rule that replaces a deny or ask rule which cannot be parsed. It covers every call of the tool that
+    the text begins with, or every call if that is not a tool or the text may name more tools. Return None for an allow
+    rule or an empty text, which restrict nothing."""
     if kind == "allow" or (isinstance(text, str) and not text.strip()):
         return None
     beginning = re.fullmatch(r"\s*([A-Za-z_][\w-]*)\s*(?:\([^()]*\)?)?\s*", text) if isinstance(text, str) else None
@@ -271,14 +271,14 @@ _URL = re.compile(r"(?:https?|\*)://([\w.*-]+)(?:[/:].*)?")
 def rules_of_file(
     entries: Sequence[PermissionRule], *, source: str, base: str
 ) -> tuple[tuple[Rule, ...], tuple[Limit, ...]]:
-    """Return what a file's `permission` map forbids, wants asked and leaves. Never raise."""
+    """Return the rules and limits of a file's `permission` map. Never raise."""
     rules: list[Rule] = []
     limits: list[Limit] = []
     named = tuple(dict.fromkeys(entry.tool.lower() for entry in entries if entry.tool != WILDCARD))
     for tool in _tools_of(entries):
         chain = _from_last_for_all([entry for entry in entries if _is_about(entry, tool)])
         parse = partial(_rule_of_entry, tool, source=source, base=base)
-        # Where everything is denied at first, only what later entries name is left.
+        # If the first entry denies everything, only calls that later entries name are permitted.
         if chain and chain[0].pattern == WILDCARD and chain[0].verdict == "deny":
             permitted = _permitting(chain[1:], ("allow", "ask"), parse)
             limits.append(Limit(tool, permitted, source, RULE_EFFECTS.get(tool), named))
