@@ -39,7 +39,6 @@ from typing import Any, NamedTuple
 from retinue.core.programs import DEVNULL, prepare, spawn
 from retinue.errors import ConfigurationError
 from retinue.models.presets import BUILT_IN, PRESETS
-from retinue.settings.foreign import EMPTY, read_object
 from retinue.settings.places import DATABASE_VARIABLE, hide_variable, private_folder, retinue_home
 
 KEYS_FILE = "keys.json"
@@ -66,6 +65,9 @@ def keys_file(environment: Mapping[str, str]) -> Path:
 
 def stored_keys(environment: Mapping[str, str]) -> dict[str, StoredKey]:
     """Return the stored keys by provider. An entry that cannot be read is left out."""
+    # Not needed to take keys from the environment, which every command does first.
+    from retinue.settings.foreign import read_object
+
     keys = {}
     for name, entry in read_object(keys_file(environment)).data.items():
         if isinstance(entry, dict):
@@ -119,6 +121,7 @@ def remove_key(provider: str, environment: Mapping[str, str]) -> bool:
 def _edit(change: Callable[[dict[str, Any]], None], environment: Mapping[str, str]) -> None:
     import json
 
+    from retinue.settings.foreign import EMPTY, read_object
     from retinue.settings.write import locked_folder, replace_file
 
     path = keys_file(environment)
