@@ -17,8 +17,8 @@ from retinue.settings.field import (
     Number,
     Record,
     Table,
-    Text,
     Texts,
+    TextValue,
     Whole,
 )
 from retinue.settings.table import fields
@@ -68,7 +68,7 @@ def _kind(kind: Kind) -> dict[str, Any]:
             return {"type": "number", "minimum": kind.low, "maximum": kind.high}
         case Choice():
             return {"enum": [*kind.words, *kind.also]}
-        case Text():
+        case TextValue():
             return {"type": ["string", "boolean"]} if kind.false_words else {"type": "string"}
         case Texts():
             entry: dict[str, Any] = {"enum": list(kind.allowed)} if kind.allowed else {"type": "string"}

@@ -29,7 +29,7 @@ from retinue.runs.launch import LaunchPlan
 from retinue.runs.plan import launching
 from retinue.runs.project import Project
 from retinue.runs.supervisor import Supervisor
-from retinue.settings.field import Choice, Field, Flag, Items, Number, Table, Text, Texts, Whole
+from retinue.settings.field import Choice, Field, Flag, Items, Number, Table, Texts, TextValue, Whole
 from retinue.settings.load import LIMITING_SETTINGS
 from retinue.settings.table import fields
 
@@ -67,7 +67,7 @@ def samples(field: Field) -> Iterator[Any]:
             yield from (field.kind.low, field.kind.high)
         case Choice():
             yield from field.kind.words
-        case Text():
+        case TextValue():
             yield "haiku"
         case Texts():
             yield from (list(field.kind.allowed[:1]) or ["Bash"], [])

@@ -16,7 +16,7 @@ from retinue.guard.trust import settings_in_effect
 from retinue.models.keys import environment
 from retinue.settings.field import Choice, Flag, Number, Texts, Whole
 from retinue.settings.field import Field as Field
-from retinue.settings.field import Text as TextKind
+from retinue.settings.field import TextValue as TextKind
 from retinue.settings.foreign import foreign_files
 from retinue.settings.load import RETIRED, SettingsProblem, load_settings, nearest_name, settings_files
 from retinue.settings.load import Explanation as Explanation

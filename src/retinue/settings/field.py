@@ -106,7 +106,7 @@ class Choice(Kind):
         return super().read(value, at, complain)
 
 
-class Text(Kind[str]):
+class TextValue(Kind[str]):
     """A text that is not empty, trimmed. With `false_words`, false and these words are accepted and mean False."""
 
     type = Annotated[str, Meta(min_length=1)]

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from retinue.core.format import as_sentence
 from retinue.core.tool_names import split_entries
 from retinue.errors import ConfigurationError
-from retinue.settings.field import DROPPED, Alias, Choice, Field, Flag, Layer, Origin, Text, Texts
+from retinue.settings.field import DROPPED, Alias, Choice, Field, Flag, Layer, Origin, Texts, TextValue
 from retinue.settings.foreign import (
     EMPTY,
     ForeignFile,
@@ -260,7 +260,7 @@ def raw_value(field: Field, text: str) -> Any:
         return _FLAG_WORDS.get(word, text)
     if isinstance(field.kind, Choice):
         return {"true": True, "false": False}.get(word, text) if field.kind.also else text
-    if isinstance(field.kind, Text):
+    if isinstance(field.kind, TextValue):
         return False if word == "false" and field.kind.false_words else text
     if field.name == "sandbox.network" and word in ("off", "on"):
         return word

@@ -20,8 +20,8 @@ from retinue.settings.field import (
     Number,
     Record,
     Table,
-    Text,
     Texts,
+    TextValue,
     Values,
     Whole,
 )
@@ -62,21 +62,21 @@ _TOKENS = Whole(1, 1_000_000_000)
 _PRICE = Number(0, 1_000_000)
 _PRICES = Record(input=_PRICE, output=_PRICE, cacheRead=_PRICE, cacheWrite=_PRICE)
 _MODEL = Record(
-    name=Text(), window=_TOKENS, maxOutput=_TOKENS, thinking=FLAG, images=FLAG, documents=FLAG, prices=_PRICES
+    name=TextValue(), window=_TOKENS, maxOutput=_TOKENS, thinking=FLAG, images=FLAG, documents=FLAG, prices=_PRICES
 )
-_LISTED = Record(id=Text("a model id"), **_MODEL.fields)
+_LISTED = Record(id=TextValue("a model id"), **_MODEL.fields)
 _PROVIDER = Record(
-    baseUrl=Text("a URL"),
+    baseUrl=TextValue("a URL"),
     api=Choice(*APIS),
-    apiKey=Text("$VARIABLE, or the key itself"),
-    apiKeyEnv=Text("the name of an environment variable"),
-    apiKeyHelper=Items(Text("a word of a command")),
-    apiKeyKeyring=Text("SERVICE/ACCOUNT"),
-    apiVersion=Text(),
-    headers=Table(Text(), "header names"),
-    query=Table(Text(), "parameter names"),
+    apiKey=TextValue("$VARIABLE, or the key itself"),
+    apiKeyEnv=TextValue("the name of an environment variable"),
+    apiKeyHelper=Items(TextValue("a word of a command")),
+    apiKeyKeyring=TextValue("SERVICE/ACCOUNT"),
+    apiVersion=TextValue(),
+    headers=Table(TextValue(), "header names"),
+    query=Table(TextValue(), "parameter names"),
     quirks=Table(Anything(), "quirk names"),
-    models=Items(Either(Text("a model id"), _LISTED)),
+    models=Items(Either(TextValue("a model id"), _LISTED)),
 )
 
 
@@ -96,7 +96,7 @@ _UNLIMITED_CALLS = 10**9
 # fmt: off
 class ModelSettings(Values, section="models", applies="next run"):
     model = Field(
-        None, Text("a model name"),
+        None, TextValue("a model name"),
         "The model of runs for which neither the agent's file, the call nor RETINUE_MODEL names one.",
         limits=False,
     )
@@ -124,7 +124,7 @@ class ModelSettings(Values, section="models", applies="next run"):
         limits=False,
     )
     explore_model = Field(
-        SMALL_MODEL, Text("small, inherit or a model name"),
+        SMALL_MODEL, TextValue("small, inherit or a model name"),
         "The model of the shipped agent Explore where the call names none: `small` is the small model of the "
         "provider in use (haiku, mini, flash) and falls back to the model in use; `inherit` is the model in use.",
         limits=False,
@@ -251,7 +251,7 @@ class SubagentSettings(Values, section="sub-agents", groups=("subagents",)):
         limits=False,
     )
     fallback_subagent: Field[str | Literal[False] | None] = Field(
-        None, Text("the name of an agent, none or false", false_words=("none",)),
+        None, TextValue("the name of an agent, none or false", false_words=("none",)),
         "The agent to use for an unknown type: a name; false refuses; unset means general-purpose.",
         limits=True,
     )
@@ -363,7 +363,7 @@ class PermissionSettings(Values, section="permissions", groups=("permissions",),
         limits=True, applies="live",
     )
     permissions_auto_model = Field(
-        None, Text("a model name"),
+        None, TextValue("a model name"),
         "The model that judges calls in the mode auto; without one, auto asks as default does.",
         limits=True,
     )
@@ -404,25 +404,25 @@ class CheckpointSettings(Values, section="checkpoints", groups=("checkpoints",),
 
 class ClusterSettings(Values, section="cluster", applies="next session"):
     database = Field(
-        None, Text("the URL of a PostgreSQL database"),
+        None, TextValue("the URL of a PostgreSQL database"),
         "Keep what runs do in this PostgreSQL database, where all machines that name it see the same projects "
         "(extra `cluster`). Without it each project has a file in RETINUE_HOME.",
         limits=True, personal_when=bool,
     )
     placement = Field(
-        "local", Text("local, cluster or cluster:LABEL,LABEL"),
+        "local", TextValue("local, cluster or cluster:LABEL,LABEL"),
         "Where background agents work whose files do not say: here, or on any worker of the cluster (with these "
         "labels) that the database is shared with.",
         limits=True, applies="next run",
     )
     tenant = Field(
-        None, Text("a name"),
+        None, TextValue("a name"),
         "In whose name runs are sent to workers, which may limit how many of one tenant they serve at once. "
         "Without it each project is a tenant.",
         limits=True, personal_when=bool,
     )
     workspace_remote = Field(
-        None, Text("the URL of a git repository, or the name of a remote"),
+        None, TextValue("the URL of a git repository, or the name of a remote"),
         "Through which git repository files of runs travel to workers and back. A name, like origin, is that of a "
         "remote of the checkout. Without it they travel through the database.",
         limits=True, applies="next run",

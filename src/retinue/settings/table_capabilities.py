@@ -15,20 +15,20 @@ from retinue.settings.field import (
     Number,
     Record,
     Table,
-    Text,
     Texts,
+    TextValue,
     Values,
     Whole,
 )
 
 _MEGABYTES = Whole(0, 10**9, zero_is_none=True)
 _SERVER = Record(
-    command=Items(Text("a program or an argument")),
-    languages=Table(Text("a language id"), "endings of file names"),
+    command=Items(TextValue("a program or an argument")),
+    languages=Table(TextValue("a language id"), "endings of file names"),
     rootMarkers=Texts(),
     initializationOptions=Table(Anything(), "names"),
     settings=Table(Anything(), "sections"),
-    env=Table(Text(), "variable names"),
+    env=Table(TextValue(), "variable names"),
     disabled=FLAG,
 )
 SEARCHERS = ("brave", "tavily", "exa", "searxng", "ddgs", "native")
@@ -240,7 +240,7 @@ class TerminalSettings(Values, section="terminal app", groups=("statusLine",)):
         limits=False,
     )
     abort_resend_key = Field(
-        "f9", Text("the name of a key"),
+        "f9", TextValue("the name of a key"),
         "The key that stops the current turn and sends the waiting messages.",
         limits=False, variables=("PI_ABORT_RESEND_KEY",),
     )
@@ -260,18 +260,18 @@ class TerminalSettings(Values, section="terminal app", groups=("statusLine",)):
         limits=False, applies="next session",
     )
     keys = Field(
-        {}, Table(Text("the name of a key"), "names of actions"),
+        {}, Table(TextValue("the name of a key"), "names of actions"),
         "Other keys for what the terminal app does, by the names that its help (F1) shows.",
         limits=False, applies="next session", merges=True,
     )
     status_line_template = Field(
-        None, Text("text with {facts}"),
+        None, TextValue("text with {facts}"),
         "The status line: {state} {model} {folder} {cwd} {branch} {mode} {context} {tokens} {cost} {agents} "
         "{inbox} {session} {version}; a part in [square brackets] is left out when a fact in it is empty.",
         limits=False,
     )
     status_line_command = Field(
-        None, Text("a command"),
+        None, TextValue("a command"),
         "A shell command whose first line of output is the status line. It gets what it may show as JSON on "
         "standard input, as Claude Code's statusLine does. Counts only in your own settings.",
         limits=False, personal_when=bool,
@@ -292,12 +292,12 @@ class WebSettings(Values, section="web", groups=("web",)):
         limits=True,
     )
     web_searxng_url = Field(
-        None, Text("a URL"),
+        None, TextValue("a URL"),
         "The address of a SearXNG server that answers in JSON. In a project's files it needs your consent.",
         limits=True, variables=("SEARXNG_URL",),
     )
     web_native_model = Field(
-        None, Text("a model name"),
+        None, TextValue("a model name"),
         "The model, as provider/id, whose provider searches when `native` is asked; else a small one you have a "
         "key for.",
         limits=False,
@@ -341,7 +341,7 @@ class WorktreeSettings(Values, section="worktrees", groups=("worktree", "integra
         limits=True, personal_when="checked".__eq__,
     )
     integrate_check = Field(
-        None, Text("a command for the shell"),
+        None, TextValue("a command for the shell"),
         "What must succeed before `retinue integrate` merges a branch; it runs in a copy with the branch in it. "
         "In a project's files it needs your consent.",
         limits=True, applies="live",
