@@ -21,17 +21,17 @@ from retinue.core.events import (
 from retinue.core.messages import AssistantMessage, Text, Thinking, ToolCall, ToolResult, user
 from retinue.core.outcome import Failure, Outcome
 from retinue.core.permission import ToolEffect
-from retinue.core.story import Step, Story
+from retinue.core.story import Story, StoryStep
 
 CALL = ToolCall("c", "bash", {"command": "make"})
 
 
-def told(*bodies: Body) -> list[Step]:
+def told(*bodies: Body) -> list[StoryStep]:
     story = Story()
     return [step for seq, body in enumerate(bodies, 1) for step in story.take(body, seq, float(seq))]
 
 
-def names(steps: list[Step]) -> list[str]:
+def names(steps: list[StoryStep]) -> list[str]:
     return [f"{step.entry.kind} {step.change}" for step in steps]
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from retinue.app.stream import FeedFrame
 from retinue.core.encode import decode, is_known_type
 from retinue.core.events import Event, EventPlace, TextDelta, ThinkingDelta
-from retinue.core.story import Step, Story
+from retinue.core.story import Story, StoryStep
 
 
 def event_of(frame: FeedFrame) -> Event | None:
@@ -32,7 +32,7 @@ class FrameStories:
     def __init__(self) -> None:
         self._stories: dict[str, Story] = {}
 
-    def take(self, frame: FeedFrame) -> tuple[Event, list[Step]] | None:
+    def take(self, frame: FeedFrame) -> tuple[Event, list[StoryStep]] | None:
         """Return the event of a frame and the resulting steps; None for a notice."""
         story = self._stories.get(frame.run_id)
         if story is None:

@@ -23,7 +23,7 @@ from retinue.core.format import UNIT, format_duration
 from retinue.core.messages import Text, ToolCall, ToolResult
 from retinue.core.outcome import Outcome
 from retinue.core.run_state import ActiveRun, RunState
-from retinue.core.story import Entry, Step, Story, Topic
+from retinue.core.story import Entry, Story, StoryStep, Topic
 from retinue.errors import UsageError
 from retinue.log.follow import run_events_after, run_events_before
 from retinue.log.overview import describe_activity
@@ -125,12 +125,12 @@ class _StoryViews:
     def __init__(self) -> None:
         self._ids: dict[Entry, int] = {}
         self._has_task = False
-        self._changed: dict[int, tuple[Event, Step]] = {}
+        self._changed: dict[int, tuple[Event, StoryStep]] = {}
         self._added: dict[int, str] = {}
         self._removed: list[int] = []
         self._context = 0
 
-    def take(self, event: Event, steps: Iterable[Step]) -> None:
+    def take(self, event: Event, steps: Iterable[StoryStep]) -> None:
         if isinstance(event.body, TurnEnded):
             self._context = event.body.context_tokens
         for step in steps:
@@ -159,7 +159,7 @@ class _StoryViews:
         return change
 
 
-def _entry_view(number: int, event: Event, step: Step) -> EntryView:
+def _entry_view(number: int, event: Event, step: StoryStep) -> EntryView:
     entry = step.entry
     common: dict[str, Any] = {"id": number, "kind": entry.kind, "seq": entry.seq, "at": entry.at}
     if entry.call is not None:

@@ -13,7 +13,7 @@ from retinue.core.delegation import State
 from retinue.core.events import TodosUpdated, Undone
 from retinue.core.outcome import SUCCESS, Outcome
 from retinue.core.run_state import RunState
-from retinue.core.story import Step, Story
+from retinue.core.story import Story, StoryStep
 from retinue.log.follow import export_document
 from retinue.log.inbox import items
 from retinue.log.overview import describe_activity
@@ -194,7 +194,7 @@ def read_document(folder: Path, row: RunState) -> Iterator[bytes]:
         yield from export_document(reader, row.id)
 
 
-def read_story(folder: Path, row: RunState) -> Iterator[Step]:
+def read_story(folder: Path, row: RunState) -> Iterator[StoryStep]:
     """Yield the steps of a run's story, in order."""
     story = Story()
     with LogReader.open(folder) as reader:

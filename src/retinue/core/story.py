@@ -121,7 +121,7 @@ class Entry(Struct, eq=False):
         return self.pieces[0] if self.pieces else ""
 
 
-class Step(Struct, frozen=True, gc=False):
+class StoryStep(Struct, frozen=True, gc=False):
     """One change of one entry. `piece` is the text by which it grew; the output of a running tool is kept nowhere else.
     When a text is complete, `piece` is the remaining text for readers that cannot replace earlier pieces."""
 
@@ -144,7 +144,7 @@ class Story:
         self._place: tuple[int, float, int] = (0, 0.0, 0)
         """Number, time and turn of the current event."""
 
-    def take(self, body: Body, seq: int = 0, at: float = 0.0) -> list[Step]:
+    def take(self, body: Body, seq: int = 0, at: float = 0.0) -> list[StoryStep]:
         """Return the changes that an event makes."""
         self._place = seq, at, self.turn
         # The most frequent events come first.
@@ -152,12 +152,12 @@ class Story:
             kind: Literal["answer", "thinking"] = "answer" if type(body) is TextDelta else "thinking"
             if self.writing and self.writing[-1].kind == kind:
                 self.writing[-1].pieces.append(body.text)
-                return [Step(self.writing[-1], "grew", body.text)]
+                return [StoryStep(self.writing[-1], "grew", body.text)]
             return self._begin_text(kind, body.text)
         match body:
             case ToolProgress(call_id, text):
                 entry = self._call(call_id)
-                return [Step(entry, "grew", text)] if entry is not None else []
+                return [StoryStep(entry, "grew", text)] if entry is not None else []
             case ToolStarted(call):
                 return self._begin_call(call)
             case ToolEnded():
@@ -175,16 +175,16 @@ class Story:
         kind = "answer" if delta is TextDelta else "thinking"
         return sum(len(entry.text) for entry in self.writing if entry.kind == kind)
 
-    def _begin_text(self, kind: Literal["answer", "thinking"], piece: str) -> list[Step]:
+    def _begin_text(self, kind: Literal["answer", "thinking"], piece: str) -> list[StoryStep]:
         entry = Entry(kind, *self._place, [piece])
         if kind == "answer":
             entry.continues = self._continued
         self.writing.append(entry)
-        return [Step(entry, "added"), Step(entry, "grew", piece)]
+        return [StoryStep(entry, "added"), StoryStep(entry, "grew", piece)]
 
-    def _end_answer(self, body: AssistantEnded) -> list[Step]:
+    def _end_answer(self, body: AssistantEnded) -> list[StoryStep]:
         """Replace the streamed entries by those of the complete message. Adjacent blocks of one kind are one entry."""
-        steps: list[Step] = []
+        steps: list[StoryStep] = []
         message, self.turn, self.calls = body.message, body.turn, []
         self._place = (*self._place[:2], self.turn)
         answer: Entry | None = None
@@ -193,7 +193,7 @@ class Story:
                 for call in blocks:
                     assert isinstance(call, ToolCall)
                     self.calls.append(Entry("call", *self._place, call=call))
-                    steps.append(Step(self.calls[-1], "added"))
+                    steps.append(StoryStep(self.calls[-1], "added"))
                 continue
             text = "\n".join(block.text for block in blocks if isinstance(block, (Text, Thinking)) and block.text)
             if text.strip():
@@ -201,7 +201,7 @@ class Story:
                 answer = entry if entry.kind == "answer" else answer
         for entry in self.writing:
             # Providers need not repeat thoughts in the message, but a text that is not in it is void.
-            steps.insert(0, Step(entry, "ended" if entry.kind == "thinking" else "void"))
+            steps.insert(0, StoryStep(entry, "ended" if entry.kind == "thinking" else "void"))
         self.writing, self._continued = [], None
         self._cut_off = None
         if answer is not None and message.stop == "length" and not message.tool_calls:
@@ -211,7 +211,7 @@ class Story:
             steps += self._added("failed", message.failure.message, message.failure.remedy)
         return steps
 
-    def _settle(self, kind: Literal["answer", "thinking"], text: str, steps: list[Step]) -> Entry:
+    def _settle(self, kind: Literal["answer", "thinking"], text: str, steps: list[StoryStep]) -> Entry:
         """Complete the first open entry of a kind, or add one."""
         entry = next((entry for entry in self.writing if entry.kind == kind), None)
         if entry is None:
@@ -222,15 +222,15 @@ class Story:
             self.writing.remove(entry)
         written, entry.pieces = entry.text, [text]
         unwritten = text[len(written) :] if text.startswith(written) else f"\n\n{text}"
-        steps.append(Step(entry, "ended", unwritten))
+        steps.append(StoryStep(entry, "ended", unwritten))
         return entry
 
     def _call(self, call_id: str | None) -> Entry | None:
         """Return the first call with that id: some servers use one id for several calls of a message."""
         return next((entry for entry in self.calls if entry.call is not None and entry.call.id == call_id), None)
 
-    def _begin_call(self, call: ToolCall) -> list[Step]:
-        steps: list[Step] = []
+    def _begin_call(self, call: ToolCall) -> list[StoryStep]:
+        steps: list[StoryStep] = []
         for entry in self.calls:
             if entry.state == "pending" and entry.call is not None and entry.call.id == call.id:
                 break
@@ -238,16 +238,16 @@ class Story:
             # The event with the answer is missing.
             entry = Entry("call", *self._place, call=call)
             self.calls.append(entry)
-            steps.append(Step(entry, "added"))
+            steps.append(StoryStep(entry, "added"))
         entry.state = "running"
-        return [*steps, Step(entry, "began")]
+        return [*steps, StoryStep(entry, "began")]
 
-    def _end_call(self, body: ToolEnded) -> list[Step]:
-        steps: list[Step] = []
+    def _end_call(self, body: ToolEnded) -> list[StoryStep]:
+        steps: list[StoryStep] = []
         entry = self._call(body.call_id)
         if entry is None:
             entry = Entry("call", *self._place, call=ToolCall(body.call_id, body.name, {}))
-            steps.append(Step(entry, "added"))
+            steps.append(StoryStep(entry, "added"))
         else:
             self.calls.remove(entry)
         entry.result, entry.effect, entry.duration_ms, entry.asks = body.result, body.effect, body.duration_ms, ""
@@ -256,35 +256,35 @@ class Story:
             entry.state = "denied"
         elif body.result.is_error:
             entry.state = "failed"
-        return [*steps, Step(entry, "ended")]
+        return [*steps, StoryStep(entry, "ended")]
 
-    def _cut_calls(self) -> list[Step]:
+    def _cut_calls(self) -> list[StoryStep]:
         """End the calls that will have no result."""
         calls, self.calls = self.calls, []
         for entry in calls:
             entry.state, entry.asks = "cut", ""
-        return [Step(entry, "ended") for entry in calls]
+        return [StoryStep(entry, "ended") for entry in calls]
 
-    def _stop_writing(self, change: Literal["ended", "void"]) -> list[Step]:
+    def _stop_writing(self, change: Literal["ended", "void"]) -> list[StoryStep]:
         """End the streamed entries of an answer that was not completed."""
         writing, self.writing = self.writing, []
-        return [Step(entry, change) for entry in writing]
+        return [StoryStep(entry, change) for entry in writing]
 
-    def _added(self, topic: Topic, text: str, detail: str = "") -> list[Step]:
-        return [Step(Entry("note", *self._place, [text], topic, detail), "added")]
+    def _added(self, topic: Topic, text: str, detail: str = "") -> list[StoryStep]:
+        return [StoryStep(Entry("note", *self._place, [text], topic, detail), "added")]
 
-    def _note(self, body: Body) -> list[Step]:
+    def _note(self, body: Body) -> list[StoryStep]:
         """Return the changes of an event that comes neither from the model nor from a tool."""
         match body:
             case MessageAdded(message):
                 self._continued = self._cut_off if message.origin == "correction" else None
                 self._cut_off = None
-                return [Step(Entry("message", *self._place, [message.text], message=message), "added")]
+                return [StoryStep(Entry("message", *self._place, [message.text], message=message), "added")]
             case RunCreated(agent, task, options=options):
-                return [Step(Entry("task", *self._place, [task], None, options.description, agent), "added")]
+                return [StoryStep(Entry("task", *self._place, [task], None, options.description, agent), "added")]
             case RunEnded(outcome):
                 ended = Entry("ended", *self._place, outcome=outcome)
-                return [*self._stop_writing("ended"), *self._cut_calls(), Step(ended, "added")]
+                return [*self._stop_writing("ended"), *self._cut_calls(), StoryStep(ended, "added")]
             case RunResumed(prompt):
                 resumed = self._added("resumed", "Resumed.", prompt)
                 return [*self._stop_writing("void"), *self._cut_calls(), *resumed]
@@ -292,29 +292,29 @@ class Story:
                 text = retry_text(body.failure.message, body.delay, body.attempt, body.most)
                 return [*self._stop_writing("void"), *self._added("retry", text, body.partial)]
             case TodosUpdated(todos):
-                return [Step(Entry("todos", *self._place, todos=todos), "added")]
+                return [StoryStep(Entry("todos", *self._place, todos=todos), "added")]
             case InboxOpened() | InboxClosed():
                 return self._ask(body)
             case _:
                 return self._remark(body)
 
-    def _ask(self, body: InboxOpened | InboxClosed) -> list[Step]:
+    def _ask(self, body: InboxOpened | InboxClosed) -> list[StoryStep]:
         entry = self._call(body.call_id)
         if isinstance(body, InboxOpened):
             note = self._added("asked", f"waits for an answer: {body.title}", body.item_id)
             if entry is None:
                 return note
             entry.asks = body.title
-            return [Step(entry, "asked"), *note]
+            return [StoryStep(entry, "asked"), *note]
         answer = body.choice or body.state
         text = answer + (f" by {body.by}" if body.by else "") + (f": {body.message}" if body.message else "")
         note = self._added("answered", text, body.item_id)
         if entry is None:
             return note
         entry.asks, entry.approval = "", f"{answer} by {body.by or 'nobody'}"
-        return [Step(entry, "answered"), *note]
+        return [StoryStep(entry, "answered"), *note]
 
-    def _remark(self, body: Body) -> list[Step]:
+    def _remark(self, body: Body) -> list[StoryStep]:
         match body:
             case Warned(code, text):
                 return self._added("warning", text, code)

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from retinue.core.events import Body, RunEnded, ToolsEnded, TurnEnded
 from retinue.core.messages import AssistantMessage, Message, ToolMessage, user
 from retinue.core.outcome import Outcome
-from retinue.core.story import Entry, Step, Story
+from retinue.core.story import Entry, Story, StoryStep
 from retinue.core.tool import Tool, ToolContext, ToolOutput, ToolSpec, ok
 from retinue.log.replay import replay
 from retinue.loop import Controls, Job, run_loop
@@ -74,7 +74,7 @@ def check_grammar(bodies: Iterable[Body]) -> None:
     assert position == "ended", f"the run did not end:{seen}"
 
 
-def _check_calls(steps: Iterable[Step], running: list[Entry]) -> None:
+def _check_calls(steps: Iterable[StoryStep], running: list[Entry]) -> None:
     for step in steps:
         if step.entry.call is not None:
             assert step.change != "added", "an event of a call that is unknown or has ended"

@@ -24,7 +24,7 @@ from retinue.core.events import Event, RunCreated, RunStarted, TurnEnded
 from retinue.core.person_prompt import describe_blocks, words_of
 from retinue.core.run_state import ActiveRun
 from retinue.core.spec import PermissionMode
-from retinue.core.story import Entry, Step, Topic
+from retinue.core.story import Entry, StoryStep, Topic
 from retinue.frontends.acp import updates
 from retinue.frontends.acp.calls import call_began, call_ended
 from retinue.frontends.acp.summaries import AgentCard, LiveSummary
@@ -111,7 +111,7 @@ class TreeTranslator:
         run = self.runs.get(run_id)
         return self._visible(self._over(run, "interrupted", {"state": "idle"})) if run is not None else []
 
-    def _step(self, run: ShownRun, step: Step, at: float) -> list[SessionUpdate]:
+    def _step(self, run: ShownRun, step: StoryStep, at: float) -> list[SessionUpdate]:
         entry = step.entry
         match entry.kind:
             case "answer" | "thinking":

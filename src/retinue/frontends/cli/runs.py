@@ -45,7 +45,7 @@ from retinue.core.encode import event_to_json
 from retinue.core.format import format_cost, format_duration, format_used, format_wait
 from retinue.core.outcome import CUT_OFF
 from retinue.core.run_state import RunState
-from retinue.core.story import Step
+from retinue.core.story import StoryStep
 from retinue.frontends.cli.console.progress import Progress, call_line, note_line, summary
 from retinue.frontends.cli.project import add_run, add_where, count, locate, project, say, write_values
 
@@ -179,7 +179,7 @@ def _header(row: RunState, word: str) -> list[str]:
     return [*lines, ""]
 
 
-def _step_lines(step: Step) -> list[str]:
+def _step_lines(step: StoryStep) -> list[str]:
     entry = step.entry
     if entry.message is not None:
         return [f"[{entry.message.origin}] {entry.text}"]

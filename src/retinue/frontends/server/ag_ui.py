@@ -26,7 +26,7 @@ from retinue.core.events import Event, RunCreated, RunEnded
 from retinue.core.messages import ToolCall
 from retinue.core.outcome import Outcome
 from retinue.core.permission import InboxItem
-from retinue.core.story import Step
+from retinue.core.story import StoryStep
 from retinue.core.usage import NOTHING, Usage
 from retinue.errors import AnsweredError, UsageError
 from retinue.frontends.server.chat import ChatMessage
@@ -100,7 +100,7 @@ class Translator:
             translated.append(_finished(run_id, event.body.outcome))
         return translated
 
-    def _told(self, run_id: str, speaker: _RunMessages, step: Step) -> list[dict[str, Any]]:
+    def _told(self, run_id: str, speaker: _RunMessages, step: StoryStep) -> list[dict[str, Any]]:
         entry = step.entry
         if entry.kind == "answer":
             return self._said(run_id, speaker, step)
@@ -133,7 +133,7 @@ class Translator:
             started["parentToolCallId"] = body.options.call_id
         return started
 
-    def _said(self, run_id: str, speaker: _RunMessages, step: Step) -> list[dict[str, Any]]:
+    def _said(self, run_id: str, speaker: _RunMessages, step: StoryStep) -> list[dict[str, Any]]:
         translated = []
         if step.piece:
             if speaker.message is None:

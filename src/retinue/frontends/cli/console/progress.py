@@ -30,7 +30,7 @@ from retinue.core.encode import event_to_json, outcome_to_json
 from retinue.core.events import Event, RunEnded, TextDelta
 from retinue.core.format import format_duration, format_tokens, format_used
 from retinue.core.outcome import RECORD, Outcome
-from retinue.core.story import Entry, Step, Story, Topic
+from retinue.core.story import Entry, Story, StoryStep, Topic
 from retinue.core.usage import Usage
 from retinue.errors import RetinueError
 from retinue.frontends.cli.console.markdown_stream import MarkdownStream, can_style, has_colour, write_markdown
@@ -150,7 +150,7 @@ class Progress:
             f"? {self._names.get(run_id, unnamed)} {one_line(entry.text, 121)} (retinue inbox answer {entry.detail} …)"
         )
 
-    def _line(self, step: Step) -> str | None:
+    def _line(self, step: StoryStep) -> str | None:
         entry = step.entry
         if entry.topic == "warning":
             self._warned.add(entry.text)
@@ -173,7 +173,7 @@ class Progress:
                 lines.append(f"! {note}")
         return "\n".join(lines) or None
 
-    def _stream(self, step: Step) -> None:
+    def _stream(self, step: StoryStep) -> None:
         match step.change:
             case "added" if step.entry.continues is None:
                 self._streamed.clear()
@@ -215,7 +215,7 @@ def note_line(entry: Entry) -> str | None:
     return f"{'' if sign == '!' else '  '}{sign} {entry.text}"
 
 
-def call_line(step: Step) -> str | None:
+def call_line(step: StoryStep) -> str | None:
     """Return a line about the start or the failure of a call."""
     entry = step.entry
     if entry.call is None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from retinue.core.events import Event, RunCreated, RunStarted, Undone
 from retinue.core.messages import Text
-from retinue.core.story import Entry, Step, Story
+from retinue.core.story import Entry, Story, StoryStep
 from retinue.frontends.tui.board.cards import RunCard
 
 # Characters of a result that are shown.
@@ -23,7 +23,7 @@ class RunStory:
     drawn; `version` changes with everything that could be seen."""
 
     card: RunCard
-    blocks: list[Step] = field(default_factory=list)
+    blocks: list[StoryStep] = field(default_factory=list)
     """The steps that are shown: of a call its beginning and its end."""
     calls: list[Entry] = field(default_factory=list)
     undone: list[Undone] = field(default_factory=list)
@@ -70,7 +70,7 @@ class RunStory:
         texts = [entry.text for entry in self._story.writing if entry.kind == kind]
         return texts[-1][-MAX_LIVE_CHARACTERS:] if texts else ""
 
-    def _show(self, step: Step) -> None:
+    def _show(self, step: StoryStep) -> None:
         entry = step.entry
         match entry.kind, step.change:
             case "call", "added":

@@ -19,7 +19,7 @@ from retinue.capabilities.audit.report import CallEffect, call_effects
 from retinue.core.format import format_cost, format_duration, format_tokens
 from retinue.core.messages import ToolCall, UserMessage
 from retinue.core.outcome import CUT_OFF, Outcome
-from retinue.core.story import Step
+from retinue.core.story import StoryStep
 from retinue.frontends.tui.board.calls import arguments
 from retinue.frontends.tui.board.cards import Window
 from retinue.frontends.tui.board.questions import without_frames
@@ -66,7 +66,7 @@ class Transcript:
         return self.lines + _live(story, width, first=not self.lines)
 
 
-def block_lines(step: Step, width: int, *, first: bool = False) -> list[Row]:
+def block_lines(step: StoryStep, width: int, *, first: bool = False) -> list[Row]:
     """Return a rule, who it is, and what they said."""
     entry = step.entry
     if entry.kind == "note":
@@ -78,7 +78,7 @@ def block_lines(step: Step, width: int, *, first: bool = False) -> list[Row]:
     return lines if first else [(RULE, STYLES["dim"]), *lines]
 
 
-def _content(step: Step, width: int) -> list[Row]:
+def _content(step: StoryStep, width: int) -> list[Row]:
     entry = step.entry
     if entry.message is not None:
         return [head("User", _origin_note(entry.message)), *_text(_words(entry.message), width)]

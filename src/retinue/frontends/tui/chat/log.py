@@ -16,7 +16,7 @@ from retinue.core.events import Event, TextDelta
 from retinue.core.messages import ChildAsked, ChildrenEnded, ModeNotice, UserMessage
 from retinue.core.outcome import CUT_OFF, Outcome
 from retinue.core.run_state import ActiveRun
-from retinue.core.story import Entry, Step, Story, Topic
+from retinue.core.story import Entry, Story, StoryStep, Topic
 from retinue.core.tool import Todo
 from retinue.frontends.tui.board.board import Board
 from retinue.frontends.tui.board.cards import RunCard, Window
@@ -84,7 +84,7 @@ class ChatLog(VerticalScroll, can_focus=False):
             else:
                 await self._take_step(step)
 
-    def _grow(self, step: Step) -> None:
+    def _grow(self, step: StoryStep) -> None:
         entry = step.entry
         if entry.kind == "answer":
             self._answers[entry].write(step.piece)
@@ -93,7 +93,7 @@ class ChatLog(VerticalScroll, can_focus=False):
         elif entry in self._tools:
             self._tools[entry].progress(step.piece)
 
-    async def _take_step(self, step: Step) -> None:
+    async def _take_step(self, step: StoryStep) -> None:
         entry = step.entry
         match entry.kind:
             case "answer":
@@ -262,7 +262,7 @@ class ChatLog(VerticalScroll, can_focus=False):
         block.unfolded = block.unfolded or self.unfolded
         self.add(block)
 
-    async def _take_answer(self, step: Step) -> None:
+    async def _take_answer(self, step: StoryStep) -> None:
         entry = step.entry
         match step.change:
             case "added":
@@ -296,7 +296,7 @@ class ChatLog(VerticalScroll, can_focus=False):
         if not answer.source:
             await self._take_away(answer)
 
-    async def _take_thought(self, step: Step) -> None:
+    async def _take_thought(self, step: StoryStep) -> None:
         entry = step.entry
         match step.change:
             case "added":
@@ -309,7 +309,7 @@ class ChatLog(VerticalScroll, can_focus=False):
             case _:
                 pass
 
-    def _take_call(self, step: Step) -> None:
+    def _take_call(self, step: StoryStep) -> None:
         entry = step.entry
         if step.change == "began" and entry.call is not None:
             block = self._tools[entry] = _block(entry)
