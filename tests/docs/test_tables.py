@@ -168,7 +168,18 @@ def check_expectations(table: Table) -> None:
     assert found == set(Expectations.__struct_fields__)
 
 
+def check_glossary(table: Table) -> None:
+    """Each row has all its cells, and each class that it names exists."""
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    classes = set(re.findall(r"^class (\w+)", source, re.MULTILINE))
+    for row in table.rows:
+        assert all(row), row
+        assert {name for name in names(" ".join(row)) if name[0].isupper()} <= classes, row
+
+
 CHECKS: dict[str, Callable[[Table], None]] = {
+    "CONTRIBUTING.md noun": check_glossary,
+    "CONTRIBUTING.md verb": check_glossary,
     "README.md measured in November 2026": check_measured,
     "README.md to": check_links,
     "action/README.md input": check_inputs,
