@@ -73,13 +73,13 @@ async def write(log: Log, place: RunPlace, *bodies: Any) -> None:
 async def test_a_snapshot_and_what_follows_it_have_no_gap_and_no_double(tmp_path: Path) -> None:
     hub = EventHub(tmp_path)
     async with Log.open(tmp_path) as log:
-        await write(log, RunPlace("aaaa"), *stories.whole_number("before"))
+        await write(log, RunPlace("aaaa"), *stories.whole("before"))
         with LogReader.open(tmp_path) as reader:
             snapshot = take_snapshot(reader)
         await write(log, RunPlace("bbbb"), *stories.opening("between"))
         client = Client(hub, snapshot.cursor)
         await client.until_type("message.added")
-        await write(log, RunPlace("cccc"), *stories.whole_number("after"))
+        await write(log, RunPlace("cccc"), *stories.whole("after"))
         await client.until_type("run.ended")
         await client.leave()
     assert [row.id for row in snapshot.runs] == ["aaaa"]
@@ -90,7 +90,7 @@ async def test_an_event_is_told_as_runs_tail_prints_it(tmp_path: Path) -> None:
     from retinue.core.encode import event_to_json
 
     async with Log.open(tmp_path) as log:
-        await write(log, RunPlace("aaaa"), *stories.whole_number("a \u2028 line"))
+        await write(log, RunPlace("aaaa"), *stories.whole("a \u2028 line"))
         client = Client(EventHub(tmp_path), 0)
         await client.until_type("run.ended")
         await client.leave()
@@ -147,7 +147,7 @@ async def test_a_client_that_is_too_slow_is_sent_away_and_misses_nothing_when_it
         slow = hub.follow(0)
         had = [frame.number for frame in await anext(slow)]
         for number in range(5):
-            await write(log, RunPlace(f"run{number}"), *stories.whole_number())
+            await write(log, RunPlace(f"run{number}"), *stories.whole())
             await fast.until_type("run.ended", number + 1)
         with pytest.raises(BehindError):
             await anext(slow)
@@ -164,12 +164,12 @@ async def test_one_run_or_its_tree_can_be_followed_alone(tmp_path: Path) -> None
     late = RunPlace("kid2", "kid1", "root")
     async with Log.open(tmp_path) as log:
         await write(log, root, *stories.opening("root"))
-        await write(log, RunPlace("else"), *stories.whole_number("else"))
+        await write(log, RunPlace("else"), *stories.whole("else"))
         await write(log, child, *stories.opening("child"))
         one = Client(hub, 0, EventScope("root"))
         tree = Client(hub, 0, EventScope("kid1", tree=True))
         await write(log, late, *stories.opening("late"))
-        await write(log, RunPlace("more"), *stories.whole_number("more"))
+        await write(log, RunPlace("more"), *stories.whole("more"))
         await write(log, late, stories.ending())
         await write(log, root, stories.ending())
         await tree.until_type("run.ended")
@@ -189,7 +189,7 @@ def test_whoever_reconnects_at_any_moment_has_every_event_once_and_in_order(
 
     async def work() -> list[int]:
         hub, heard = EventHub(folder), list[int]()
-        waiting = [list(stories.whole_number(f"run {number}")) for number in range(4)]
+        waiting = [list(stories.whole(f"run {number}")) for number in range(4)]
         async with Log.open(folder) as log:
             client = Client(hub, 0)
             for run, reconnects in steps:
@@ -254,7 +254,7 @@ async def test_clients_that_leave_while_their_history_is_read_harm_nobody(tmp_pa
     hub = EventHub(tmp_path)
     async with Log.open(tmp_path) as log:
         for number in range(60):
-            await write(log, RunPlace(f"run{number}"), *stories.whole_number("x" * 20_000))
+            await write(log, RunPlace(f"run{number}"), *stories.whole("x" * 20_000))
         stays = Client(hub, 0)
         await stays.until_type("run.ended")
         for number in range(60):
@@ -291,7 +291,7 @@ async def test_a_client_that_came_before_anything_had_run_hears_of_the_first_run
     waiting = asyncio.ensure_future(anext(other))
     await asyncio.sleep(0)
     async with Log.open(tmp_path / "state") as log:
-        await write(log, RunPlace("aaaa"), *stories.whole_number())
+        await write(log, RunPlace("aaaa"), *stories.whole())
         frames = await waiting
         await client.until_type("run.ended")
     await client.leave()

@@ -138,7 +138,7 @@ def test_no_log_is_no_activity(folder: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("by", GROUPINGS)
 async def test_what_unfinished_turns_cost_is_counted(tmp_path: Path, by) -> None:
     async with Log.open(tmp_path) as log:
-        for body in stories.whole_number():
+        for body in stories.whole():
             log.append(RunPlace("done"), body)
         for body in [*stories.opening(), TurnStarted(1), AssistantEnded(1, stories.answer("so far"))]:
             log.append(RunPlace("live"), body)

@@ -89,7 +89,7 @@ async def test_a_poll_finds_nothing_until_the_file_changes(tmp_path):
 
 async def test_a_run_that_nobody_runs_takes_no_command_and_the_sender_learns_what_to_do(tmp_path):
     async with Log.open(tmp_path) as log:
-        for body in stories.whole_number():
+        for body in stories.whole():
             log.append(RunPlace("over"), body)
         await running(log, "cut")
     (ended, interrupted) = await send(tmp_path, [RunCommand("over", "steer", "x"), RunCommand("cut", "stop")])
@@ -151,7 +151,7 @@ async def test_a_message_is_in_the_file_only_until_it_is_taken(tmp_path):
 
 async def test_a_claim_that_is_cancelled_at_any_moment_leaves_log_and_run_as_they_were(tmp_path):
     async with Log.open(tmp_path) as log:
-        for body in stories.whole_number():
+        for body in stories.whole():
             log.append(RunPlace("over"), body)
         await log.flush()
         got = 0

@@ -123,7 +123,7 @@ async def test_what_could_not_be_written_is_retried_without_being_asked(tmp_path
         other = sqlite3.connect(log.path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         subscription = log.subscribe(run_id="run-1")
-        for body in stories.whole_number():
+        for body in stories.whole():
             log.append(PLACE, body)
         with pytest.raises(StateError):
             await log.flush()
@@ -131,7 +131,7 @@ async def test_what_could_not_be_written_is_retried_without_being_asked(tmp_path
         other.close()
         async with asyncio.timeout(20):
             events = [event async for event in subscription]
-        assert [event.body for event in events] == stories.whole_number()
+        assert [event.body for event in events] == stories.whole()
 
 
 async def test_closing_a_log_that_cannot_be_written_says_so(tmp_path, monkeypatch):
@@ -174,7 +174,7 @@ from retinue.log.store import Log
 
 async def main():
     log = Log.open(Path(sys.argv[1]))
-    for body in stories.whole_number():
+    for body in stories.whole():
         log.append(RunPlace("run-1"), body)
 
 asyncio.run(main())

@@ -39,7 +39,7 @@ async def test_folder_and_files_are_for_their_owner_only(tmp_path):
     old = os.umask(0)
     try:
         async with Log.open(folder) as log:
-            for body in stories.whole_number(transcript=str(folder / "transcripts" / "r.jsonl")):
+            for body in stories.whole(transcript=str(folder / "transcripts" / "r.jsonl")):
                 log.append(RunPlace("r"), body)
             await log.flush()
             files = [path for path in folder.rglob("*") if path.is_file()]
@@ -104,7 +104,7 @@ async def test_a_damaged_file_is_named_and_left_alone(tmp_path, content):
 async def test_damage_inside_is_found_when_it_is_met(tmp_path):
     async with Log.open(tmp_path) as log:
         for number in range(200):
-            for body in stories.whole_number():
+            for body in stories.whole():
                 log.append(RunPlace(f"r{number}"), body)
     assert backend_of(tmp_path).check() == []
     size = log_file(tmp_path).stat().st_size
@@ -197,7 +197,7 @@ def test_the_golden_file_of_every_format_reads_as_it_did(tmp_path, version):
         ]
         assert rows["b"].place == RunPlace(rows["b"].id, rows["a"].id, rows["a"].id)
         assert reader.outcome(rows["a"].id).text == "Here it is."
-        whole = [body for body in stories.whole_number("A whole run") if body.type != "text.delta"]
+        whole = [body for body in stories.whole("A whole run") if body.type != "text.delta"]
         assert [event.body for event in reader.events(rows["a"].id)] == whole
         child = reader.conversation(rows["b"].id)
         assert [call.id for call in child.unknown] == ["call_2"]

@@ -42,7 +42,7 @@ async def main():
     async with Log.open(folder) as log:
         for number in range(10):
             place = RunPlace(f"{name}-{number}")
-            for body in stories.whole_number():
+            for body in stories.whole():
                 log.append(place, body)
                 if isinstance(body, ToolStarted):
                     await log.flush()
@@ -109,7 +109,7 @@ def test_processes_write_side_by_side(tmp_path):
         assert {(row.state, row.ended, row.turns, row.tool_uses) for row in rows} == {("ended", "completed", 2, 1)}
         for row in rows:
             assert [event.body for event in reader.events(row.id)] == [
-                body for body in stories.whole_number() if body.type != "text.delta"
+                body for body in stories.whole() if body.type != "text.delta"
             ]
     assert backend_of(tmp_path).check() == []
 
@@ -188,7 +188,7 @@ async def test_a_run_of_a_living_process_cannot_be_taken(tmp_path):
 
 async def test_two_that_want_the_same_run_get_one_yes(tmp_path):
     async with Log.open(tmp_path) as log:
-        for body in stories.whole_number():
+        for body in stories.whole():
             log.append(RunPlace("run-1"), body)
     async with Log.open(tmp_path) as one, Log.open(tmp_path) as two:
         answers = await asyncio.gather(one.claim("run-1"), two.claim("run-1"), return_exceptions=True)
@@ -203,7 +203,7 @@ async def test_opening_marks_what_the_dead_left(tmp_path):
     connection = connect(tmp_path)
     assert connection.execute("SELECT state FROM runs").fetchone()[0] == "running"
     async with Log.open(tmp_path) as log:
-        for body in stories.whole_number():
+        for body in stories.whole():
             log.append(RunPlace("run-2"), body)
         await log.flush()
         assert tuple(connection.execute("SELECT state, owner FROM runs WHERE id='run-1'").fetchone()) == (
@@ -238,7 +238,7 @@ def test_where_processes_cannot_be_seen_the_heartbeat_decides():
 
 async def test_a_process_without_runs_that_others_took_for_dead_begins_again(tmp_path):
     log = Log.open(tmp_path)
-    for body in stories.whole_number():
+    for body in stories.whole():
         log.append(RunPlace("run-1"), body)
     await log.flush()
     other = connect(tmp_path)

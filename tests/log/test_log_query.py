@@ -34,9 +34,9 @@ async def reader(tmp_path):
     root = RunPlace("aaaa1111-0000-4000")
     await make(
         tmp_path,
-        (root, stories.whole_number("first")),
+        (root, stories.whole("first")),
         (RunPlace("aaaa2222-0000-4000", root.run_id, root.run_id), stories.opening("second", agent="Plan")),
-        (RunPlace("bbbb3333-0000-4000"), [*stories.whole_number("third")[:-1], stories.ending("", "error")]),
+        (RunPlace("bbbb3333-0000-4000"), [*stories.whole("third")[:-1], stories.ending("", "error")]),
     )
     with LogReader.open(tmp_path) as reader:
         yield reader
@@ -82,8 +82,8 @@ async def test_a_run_is_found_by_the_beginning_of_its_id(reader):
 @pytest.mark.sqlite
 async def test_projects_are_searched_together(tmp_path):
     home = tmp_path / "home"
-    await make(home / "projects" / "one", (RunPlace("1111-x"), stories.whole_number("one")))
-    await make(home / "projects" / "two", (RunPlace("2222-x"), stories.whole_number("two")))
+    await make(home / "projects" / "one", (RunPlace("1111-x"), stories.whole("one")))
+    await make(home / "projects" / "two", (RunPlace("2222-x"), stories.whole("two")))
     (home / "projects" / "empty").mkdir()
     (home / "projects" / "bad").mkdir()
     (home / "projects" / "bad" / "log.db").write_bytes(b"garbage" * 1000)
@@ -93,7 +93,7 @@ async def test_projects_are_searched_together(tmp_path):
     assert (folder.name, row.task) == ("two", "two")
     with pytest.raises(StateError):
         find_run(home, "2222", first=home / "projects" / "bad")
-    await make(home / "projects" / "three", (RunPlace("2222-y"), stories.whole_number("three")))
+    await make(home / "projects" / "three", (RunPlace("2222-y"), stories.whole("three")))
     with pytest.raises(UsageError, match="2222-x in /project"):
         find_run(home, "2222")
     assert find_run(home, "2222", first=home / "projects" / "three")[1].task == "three"
@@ -104,7 +104,7 @@ async def test_projects_are_searched_together(tmp_path):
 
 
 async def test_the_outcome_is_the_last_ending_unless_the_run_goes_on(tmp_path):
-    await make(tmp_path, (RunPlace("r"), stories.whole_number()))
+    await make(tmp_path, (RunPlace("r"), stories.whole()))
     async with Log.open(tmp_path) as log:
         assert log.reader.outcome("r").ok
         await log.claim("r")
@@ -143,7 +143,7 @@ def test_no_body_has_a_field_that_its_place_would_hide():
 
 
 def test_an_event_is_one_flat_object_on_one_line():
-    for number, body in enumerate(stories.whole_number('quotes " and \n lines \u2028')):
+    for number, body in enumerate(stories.whole('quotes " and \n lines \u2028')):
         event = Event("run", None if number % 2 else 'pa"rent', "root", number, 1754000000.25, body)
         line = event_to_json(event)
         assert b"\n" not in line

@@ -50,7 +50,7 @@ async def log(tmp_path):
 
 
 async def test_events_come_back_as_they_went_in(log):
-    bodies = stories.whole_number()
+    bodies = stories.whole()
     appended = write(log, bodies)
     await log.flush()
     durable = [event for event in appended if not isinstance(event.body, TRANSIENT)]
@@ -61,7 +61,7 @@ async def test_events_come_back_as_they_went_in(log):
 
 async def test_subscribers_get_durable_and_streamed_events_in_one_order(log):
     subscription = log.subscribe(run_id="run-1")
-    bodies = stories.whole_number()
+    bodies = stories.whole()
     write(log, bodies)
     events = await collect(subscription)
     assert [event.body for event in events] == bodies
@@ -116,8 +116,8 @@ async def test_a_tree_and_everything_can_be_watched(log):
     child = RunPlace("run-2", "run-1", "run-1")
     tree, everything, other = log.subscribe(root_id="run-1"), log.subscribe(), log.subscribe(run_id="run-3")
     write(log, stories.opening())
-    write(log, stories.whole_number("child"), child)
-    write(log, stories.whole_number("alone"), RunPlace("run-3"))
+    write(log, stories.whole("child"), child)
+    write(log, stories.whole("alone"), RunPlace("run-3"))
     write(log, [stories.ending()])
     assert {event.run_id for event in await collect(tree)} == {"run-1", "run-2"}
     assert {event.run_id for event in await collect(other)} == {"run-3"}
@@ -140,7 +140,7 @@ async def test_a_slow_subscriber_misses_streamed_pieces_only(log):
 async def test_flush_returns_at_once_when_there_is_nothing_to_do(log):
     async with asyncio.timeout(10):
         await log.flush()
-        write(log, stories.whole_number())
+        write(log, stories.whole())
         await asyncio.gather(log.flush(), log.flush())
         await log.flush()
         subscription = log.subscribe(run_id="run-2")
@@ -162,7 +162,7 @@ async def test_a_cancelled_flush_harms_nobody(log):
 async def test_events_of_a_run_that_is_not_open_are_refused(log):
     with pytest.raises(StateError, match="not open"):
         log.append(PLACE, TurnStarted(1))
-    write(log, stories.whole_number())
+    write(log, stories.whole())
     with pytest.raises(StateError, match="not open"):
         log.append(PLACE, TurnStarted(3))
 
@@ -177,7 +177,7 @@ async def test_a_closed_log_says_so(tmp_path):
 
 
 async def test_the_row_of_a_run_counts_its_events(log):
-    write(log, stories.whole_number())
+    write(log, stories.whole())
     await log.flush()
     (row,) = log.reader.list_runs()
     assert (row.state, row.ended, row.turns, row.tool_uses, row.pid) == ("ended", "completed", 2, 1, None)
@@ -292,7 +292,7 @@ async def test_what_JSON_cannot_say_is_written_all_the_same(log):
 
 
 async def test_an_event_cannot_be_changed(log):
-    write(log, stories.whole_number())
+    write(log, stories.whole())
     await log.flush()
     connection = connect(log.folder)
     with pytest.raises((sqlite3.IntegrityError, StateError), match="append-only"):
@@ -302,7 +302,7 @@ async def test_an_event_cannot_be_changed(log):
 
 async def test_a_thousand_runs_at_once(log):
     places = [RunPlace(f"run-{number}") for number in range(1000)]
-    for body in stories.whole_number():
+    for body in stories.whole():
         for place in places:
             log.append(place, body)
     await log.flush()
@@ -313,7 +313,7 @@ async def test_a_thousand_runs_at_once(log):
 
 async def test_a_closed_log_still_answers_what_it_has(tmp_path):
     async with Log.open(tmp_path) as log:
-        for body in stories.whole_number():
+        for body in stories.whole():
             log.append(RunPlace("r"), body)
         await log.flush()
         before = log.reader.events("r")

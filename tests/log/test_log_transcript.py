@@ -78,7 +78,7 @@ def test_projects_have_their_own_transcripts(tmp_path):
 
 
 async def test_the_shape_of_a_transcript(tmp_path, path):
-    await write(tmp_path, stories.whole_number("Find it", str(path)))
+    await write(tmp_path, stories.whole("Find it", str(path)))
     found = lines(path)
     assert [line["type"] for line in found] == ["user", "assistant", "toolResult", "assistant"]
     assert {(line["isSidechain"], line["agentId"], line["cwd"]) for line in found} == {(True, "run-1", "/project")}
@@ -140,7 +140,7 @@ async def test_a_compaction_leaves_a_line_and_stops_nothing(tmp_path, path):
 
 
 async def test_a_resume_appends_and_keeps(tmp_path, path):
-    await write(tmp_path, stories.whole_number("Find it", str(path)))
+    await write(tmp_path, stories.whole("Find it", str(path)))
     before = path.read_bytes()
     on = [
         RunResumed("And now?"),
@@ -163,7 +163,7 @@ async def test_what_a_crash_left_half_written_is_mended(tmp_path, path):
 
 
 async def test_a_transcript_that_was_deleted_comes_back_whole(tmp_path, path):
-    await write(tmp_path, stories.whole_number("Find it", str(path)))
+    await write(tmp_path, stories.whole("Find it", str(path)))
     whole = path.read_bytes()
     path.unlink()
     await write(tmp_path, [RunResumed("on"), stories.ending()])
@@ -194,7 +194,7 @@ async def test_no_transcript_where_none_is_wanted(tmp_path):
         *(True, True, True),
         *(False, False, False),
     ]
-    await write(tmp_path, stories.whole_number("Find it", None))
+    await write(tmp_path, stories.whole("Find it", None))
     assert not (tmp_path / "transcripts").exists()
 
 
