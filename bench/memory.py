@@ -20,7 +20,7 @@ import sys
 from rig.process import line
 from rig.project import Project
 
-GOAL_KB = 48
+GOAL_KB = 45
 
 
 async def hang() -> None:
