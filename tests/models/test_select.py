@@ -284,6 +284,15 @@ def test_a_name_that_means_nothing_is_an_error_with_the_list(resolve: Resolve, q
     assert "  offline/planner" in error
 
 
+@pytest.mark.parametrize("default", ["anthropic/claude-sonnet-4-5", "anthropic/not-listed"])
+def test_the_default_is_among_the_available_models_though_no_server_lists_it(resolve, server, default: str) -> None:
+    server.serves("my-model-7b")
+    environment = {"ANTHROPIC_API_KEY": "a", "ANTHROPIC_BASE_URL": server.url}
+    for variables, values in (({"RETINUE_MODEL": default}, {}), ({}, {"model": default})):
+        error = resolve.refused("claude-sonet", environment | variables, values)
+        assert f"  {default}\n" in error and "  anthropic/my-model-7b\n" in error
+
+
 def test_a_provider_without_its_key_is_not_available_and_the_error_says_why(resolve: Resolve) -> None:
     error = resolve.refused("anthropic/claude-opus-4-6", {})
     assert "ANTHROPIC_API_KEY" in error

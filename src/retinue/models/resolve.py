@@ -335,12 +335,13 @@ class Resolver:
                 return self._loose(query, info)
         return None
 
-    def unknown(self, query: str, why: str = "") -> UnknownModelError:
+    def unknown(self, query: str, why: str = "", defaults: Iterable[ModelInfo] = ()) -> UnknownModelError:
+        """Return the error for a name that matches no model. `defaults` are listed with the available models."""
         hints = [f"It is asked for by {why}."] if why else []
         if problem := self.problem(query):
             hints.append(f"{problem[0].upper()}{problem[1:]}.")
         hints += self.providers.describe_foreign_servers()
-        return not_found(query, (*self.providers.models, OFFLINE), " ".join(hints))
+        return not_found(query, (*defaults, *self.providers.models, OFFLINE), " ".join(hints))
 
     @cached_property
     def scope(self) -> ModelScope:

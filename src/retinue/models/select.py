@@ -113,8 +113,14 @@ class _Chooser:
     async def require(self, name: str, why: str = "") -> ModelSelection:
         resolved = await self.find(name)
         if resolved is None:
-            raise self.resolver.unknown(name, why)
+            raise self.resolver.unknown(name, why, self._defaults())
         return resolved
+
+    def _defaults(self) -> list[ModelInfo]:
+        """Return the models that the environment and the settings name, which no server needs to list."""
+        names = (self.environment.get(MODEL_VARIABLE, "").strip(), self.settings.model or "")
+        selections = (self.resolver.find(name) for name in names if name and name not in INHERITING)
+        return [selection.info for selection in selections if selection is not None]
 
     async def from_file(self, model: str | None, fallbacks: Sequence[str], query: str | None) -> ModelSelection | None:
         if model is None or model in INHERITING:
