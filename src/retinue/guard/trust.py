@@ -43,7 +43,7 @@ Answer = Literal["trusted", "refused"]
 
 
 class Consent(Struct, frozen=True):
-    """One remembered answer. `what` is what was listed when it was given."""
+    """One stored answer. `what` is the list that the person saw."""
 
     path: str
     digest: str
@@ -120,14 +120,14 @@ class Trust:
         return any(digest(content_of(spec)) in digests for digests in self._brought.values())
 
     def answer(self, path: Path, content: bytes | str) -> Answer | None:
-        """Return what was answered for this content, None if nobody was asked."""
+        """Return the answer for this content, or None if nobody was asked."""
         if self.allowed is not None:
             return "trusted" if digest(content) in self._brought.get(_key(path), ()) else None
         consent = self._read().get(_key(path), {}).get(digest(content))
         return None if consent is None else consent.answer
 
     def remedy(self, right: Right, path: Path | str) -> str:
-        """Return what would let a file give `right`, as a sentence."""
+        """Return a sentence that states how a file can be allowed to give `right`."""
         if self.allowed is None:
             return f"Consent with: retinue trust add {path}"
         if requirement("machine", right) == "operator" and right not in self.allowed:
@@ -137,17 +137,17 @@ class Trust:
         return "On a worker only its operator's own settings can give this."
 
     def consents(self) -> list[Consent]:
-        """Return every remembered answer, by file."""
+        """Return all stored answers, by file."""
         consents = self._read()
         return list(chain.from_iterable(consents[path].values() for path in sorted(consents)))
 
     def grant(self, path: Path, *contents: bytes | str, what: tuple[str, ...] = ()) -> None:
-        """Remember consent to these contents of the file; those of before are forgotten.
-        Raise StateError when it cannot be kept."""
+        """Store consent to these contents of the file, in place of earlier answers. Raise StateError if it cannot be
+        stored."""
         self._put(path, contents, "trusted", what)
 
     def refuse(self, path: Path, *contents: bytes | str, what: tuple[str, ...] = ()) -> None:
-        """Remember a no, so that the question is not asked again."""
+        """Store a refusal, so that the question is not asked again."""
         self._put(path, contents, "refused", what)
 
     def revoke(self, path: Path) -> bool:
@@ -210,8 +210,8 @@ def content_of(spec: AgentSpec) -> str:
 
 
 def _key(path: Path) -> str:
-    """Return where the file is meant to be. Links in the project's own part of the path are not
-    followed: one that leads to a file of another project does not bring consent along."""
+    """Return the key of a file. Links in the project's part of the path are not followed, so that a link to a file of
+    another project does not inherit its consent."""
     location = Path(os.path.abspath(path))  # noqa: PTH100 - links must stay
     # The part from the last dotted folder on (`.retinue/…`) belongs to the project.
     dotted = [at for at, segment in enumerate(location.parts) if segment.startswith(".")]
@@ -220,7 +220,7 @@ def _key(path: Path) -> str:
 
 
 def _decode(data: Mapping[str, Any]) -> dict[str, dict[str, Consent]]:
-    """Return the answers of the file. An entry that cannot be understood is no consent."""
+    """Return the stored answers. An unreadable entry gives no consent."""
     consents: dict[str, dict[str, Consent]] = {}
     files = data.get("files")
     for path, entries in files.items() if isinstance(files, dict) else ():
@@ -247,19 +247,19 @@ def _encode(consents: Mapping[str, Mapping[str, Consent]]) -> bytes:
 
 
 def effective_settings(loaded: Loaded, trust: Callable[[], Trust]) -> Loaded:
-    """Return the settings without what a project's files give and nobody consented to."""
+    """Return the settings without values of a project's files that nobody consented to."""
     if all(layer.origin.personal for layer in loaded.layers):
         return loaded
     return withhold(loaded, trust())
 
 
 def settings_in_effect(cwd: Path, environment: Mapping[str, str]) -> Loaded:
-    """Return the settings as runs that start in `cwd` have them. What is taken out is a problem."""
+    """Return the settings of runs that start in `cwd`. Each removed value becomes a problem."""
     return effective_settings(load_settings(cwd, environment=environment), lambda: Trust(retinue_home(environment)))
 
 
 WIDE_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions"})
-"""Modes under which things happen unasked that `default` would ask about."""
+"""Modes that allow actions which `default` asks about."""
 REMEDY = "See what it brings with `retinue trust`, and consent with `retinue trust add`."
 
 _GIVES = frozenset(
@@ -272,7 +272,7 @@ _RIGHTS: Mapping[str, Right] = {
     "lsp.servers": "servers",
     "extraRoots": "folders",
 }
-"""Settings whose right is another than that of a wider setting."""
+"""Settings that need another right than `settings`, the default."""
 _SANDBOX = "sandbox."
 _GIVES_WHEN_TRUE = ("hooks.failOpen", "disableAllHooks", "allowWrite", "subagents.allowWrite")
 _WEAKENS_WHEN_FALSE = ("checkpoints.enabled", "worktreeIsolation")
@@ -305,7 +305,7 @@ class TrustSubject(Struct, frozen=True):
 
 
 def brings(spec: AgentSpec) -> dict[Right, tuple[str, ...]]:
-    """Return what of an agent's definition needs a right, one line each."""
+    """Return the parts of an agent's definition that need a right, one line each."""
     hooks = [f"{describe_event(hook.event, hook.matcher)}: {describe_program(hook.handler)}" for hook in spec.hooks]
     servers = [
         f"MCP server {server.name}: {describe_program(server.config)}" for server in spec.servers or () if server.config
@@ -331,7 +331,7 @@ def without_rights(spec: AgentSpec, rights: Iterable[Right]) -> AgentSpec:
 
 
 def agent_subjects(specs: Iterable[AgentSpec]) -> list[TrustSubject]:
-    """Return the agents of a project that bring something."""
+    """Return the agents of a project that need consent."""
     subjects = []
     for spec in specs:
         what = [line for lines in brings(spec).values() for line in lines]
@@ -343,7 +343,7 @@ def agent_subjects(specs: Iterable[AgentSpec]) -> list[TrustSubject]:
 
 
 def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> TrustSubject | None:
-    """Return what a settings file, ours or Claude Code's, would bring; None for one that brings nothing."""
+    """Return the subject of consent in a settings file, ours or Claude Code's; None if it needs no consent."""
     what: list[str] = []
     hooks = data.get("hooks")
     if isinstance(hooks, Mapping):
@@ -365,8 +365,8 @@ def settings_subject(path: Path, data: Mapping[str, Any], content: bytes) -> Tru
 
 
 def withhold(loaded: Loaded, trust: Trust) -> Loaded:
-    """Return the settings without what a project's files bring unconsented. Each thing taken out
-    becomes a problem of its file, with the remedy."""
+    """Return the settings without values of a project's files that lack consent. Each removed value becomes a problem
+    of its file, with the remedy."""
     on_worker = trust.allowed is not None
     shared = [layer for layer in loaded.layers if not layer.origin.personal]
     if not any(_list_widening(source, {}, on_worker=on_worker) or source.values.get("providers") for source in shared):
@@ -384,7 +384,7 @@ def withhold(loaded: Loaded, trust: Trust) -> Loaded:
 
 
 def _withhold_from(layer: Read, below: Mapping[str, Any], trust: Trust) -> tuple[Read, list[SettingsProblem]]:
-    """Return a layer of a project without what it may not give, and what to tell of that."""
+    """Return a layer of a project without the values that it may not give, and the problems to report."""
     path, provenance = Path(layer.origin.where), layer.origin.provenance
     content = cache(lambda: read_file(path))
     if trust.permits("settings", provenance, path, content):
@@ -428,7 +428,7 @@ def describe_event(name: str, matcher: object = None) -> str:
 
 
 def describe_program(handler: Mapping[str, Any]) -> str:
-    """Return what a hook or a server would run and how: the command or address, and all else that it sets."""
+    """Return a description of a hook or a server: its command or address, and all other options."""
     options = {key: value for key, value in handler.items() if key not in _LABELS}
     targets = [key for key in _TARGETS if key in options]
     if len(targets) != 1:

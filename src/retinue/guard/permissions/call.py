@@ -49,8 +49,8 @@ class ArgumentText(NamedTuple):
 
 
 def all_texts(arguments: Mapping[str, Any]) -> tuple[ArgumentText, ...] | None:
-    """Return every text in the arguments, names of fields inside of objects included; None where there are too many
-    to look at, or they are nested too deeply."""
+    """Return every text in the arguments, including names of fields inside objects; None if there are too many, or if
+    they are nested too deeply."""
     texts: list[ArgumentText] = []
     for name, value in arguments.items():
         for text in _texts_in(str(name), value, 0):
@@ -158,7 +158,7 @@ def _subjects(effects: frozenset[EffectKind]) -> frozenset[EffectKind]:
 
 
 class JudgedCall:
-    """One call. Everything costly is found out when it is asked for."""
+    """One call. Costly properties are computed on first use."""
 
     def __init__(self, use: ToolUse, folders: RunFolders, *, masked: bool = False) -> None:
         """`masked`: the sandbox hides and protects what rules about files forbid, whatever a command does."""
@@ -167,7 +167,7 @@ class JudgedCall:
         self.arguments: Mapping[str, Any] = use.arguments if isinstance(use.arguments, Mapping) else {}
         self.effects: frozenset[EffectKind] = use.effects or TOOL_EFFECTS.get(self.tool, frozenset())
         self.is_foreign = self.tool not in TOOL_EFFECTS
-        """It is a tool of a plugin, a program or a server."""
+        """Whether it is a tool of a plugin, a program or a server."""
         self.possible = self.effects or (_ANYTHING if self.is_foreign else self.effects)
         """Its possible effects: all of them, where it declares none."""
         self.subjects = _subjects(self.possible)
@@ -190,7 +190,7 @@ class JudgedCall:
         return replace(script, doubts=(*script.doubts, *doubts)) if doubts else script
 
     def _surprises(self, script: Script) -> Iterator[str]:
-        """Yield what the files in the folders of a command would make of it."""
+        """Yield what the files in the command's folders would change about the command."""
         bases = self._bases(script.moves)
         patterns = any(has_option(step.words[1:], GLOB) for step in script.all_steps())
         if patterns and any(map(_has_dashed, bases)):
@@ -270,8 +270,8 @@ class JudgedCall:
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
-        """Return what a tool is certainly told to look at or change. One that declares paths and is given none works
-        in the working directory."""
+        """Return the paths that the call certainly names. A tool that declares paths and gets none works in the working
+        directory."""
         if not self.is_foreign:
             paths = tuple(dict.fromkeys(texts_under(self.arguments, PATH_FIELDS)))
         else:
@@ -287,7 +287,7 @@ class JudgedCall:
 
     @property
     def hides_paths(self) -> bool:
-        """It declares that it reads or writes files, and not which of its parameters say which."""
+        """Whether it declares that it reads or writes files, but not which parameters are paths."""
         touches = bool(self.effects & {"read", "write"})
         return self.is_foreign and not self.is_server and touches and self._declared is None
 
@@ -297,7 +297,7 @@ class JudgedCall:
 
     @property
     def is_too_large(self) -> bool:
-        """Its arguments cannot be looked through."""
+        """Whether its arguments are too large to be checked."""
         return self._all_texts is None
 
     @cached_property
@@ -376,7 +376,7 @@ def _has_dashed(folder: str) -> bool:
 
 
 def host_of(url: str) -> str:
-    """Return the host of a URL in lower case; a hole where it cannot be told."""
+    """Return the host of a URL in lower case, or a hole if it is unknown."""
     location = url.partition("://")[2] if "://" in url else url
     authority = location.replace("\\", "/").partition("/")[0].partition("?")[0].partition("#")[0]
     host = authority.rpartition("@")[2]

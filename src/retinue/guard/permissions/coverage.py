@@ -1,12 +1,12 @@
 """Actions that are always asked about, and the parts of a command line that need no question.
 
-A critical deletion leaves nothing behind: the root, a home, the whole workspace, a device. It is asked
+A critical deletion removes the root, a home, the complete workspace or a device. It is asked
 about in every mode, whatever any rule allows, and so are changes of protected files (`modes.py`).
 Names that xargs or find pass on are known too late, so deleting whole folders through them counts as
 critical. In the mode that bypasses questions, a command that cannot be read is asked about if it
 names a deleting program at all.
 
-`Covering` looks at all other commands step by step and file by file.
+`Coverage` checks all other commands step by step and file by file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Where a run stands, and how its paths compare with patterns of rules.
+"""The folders of a run, and the comparison of its paths with patterns of rules.
 
 Patterns are those of gitignore with four anchors: `//` the root of the file system, `~/` the
 home, `/` the folder of the file that holds the rule, and none at all: the working directory. A
-path is looked at as it is written and as links resolve it: to allow both must match, to deny
-either does.
+path is compared as written and with its links resolved: to allow, both must match; to deny, one is enough.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a command line to what it starts, where that can be read for certain.
+"""The parser of command lines, which returns the programs that a line certainly starts.
 
 Only a small part of the shell's language is read, exactly as bash reads it: simple commands of plain words and quoted
 strings, file name patterns, `&&`, `||`, `;`, `&`, `|`, line breaks, and redirections to plain paths. Every other text
