@@ -164,7 +164,7 @@ def find_repository(folder: Path) -> tuple[Path, Path] | None:
 
 
 class _Look:
-    """One look at a repository and at those inside it."""
+    """A search of one repository and of the repositories inside it."""
 
     def __init__(self, aliases: Callable[[str], bool]) -> None:
         self._aliases = aliases
@@ -218,7 +218,7 @@ class _Look:
                 self.checkout.append(line)
 
     def _file(self, file: Path, depth: int = 0) -> list[tuple[str, str]]:
-        """Return what a file of settings says, with everything it includes."""
+        """Return the settings of a file and of the files that it includes."""
         if not self._is_new(file) or not file.exists():
             return []
         if not self._can_go_on(depth, _MAX_INCLUDE_DEPTH, file):
@@ -361,8 +361,8 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def _parse_settings(content: bytes) -> tuple[tuple[str, str], ...]:
-    """Return settings by name, section and key in lower case. It takes more for a setting than git
-    would, never less."""
+    """Return settings by name, section and key in lower case. It recognises every setting
+    that git would, and possibly more."""
     text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").replace("\r\n", "\n")
     section = ""
     settings: list[tuple[str, str]] = []

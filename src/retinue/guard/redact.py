@@ -1,4 +1,4 @@
-"""Secrets kept out of the log, of notifications and of results.
+"""Removal of secrets from the log, notifications and results.
 
 The log passes every event body through a `Redactor` before it is written or shown. Most have no
 secret, which a search of their JSON finds out in microseconds.
@@ -44,7 +44,7 @@ _OPENERS = (
 _MAX_OPENER_CHARACTERS = max(len(opener) for opener in _OPENERS)
 _MAX_HELD_CHARACTERS = 4_096
 _MAX_HELD_KEY_CHARACTERS = 20_000
-"""More than this is never held back: nothing known is that long."""
+"""The most characters that are held back. No known secret is longer."""
 _MIN_LETTERS_OF_SECRET = 16
 """Secrets made of letters only are at least this long."""
 _BLOCK = re.compile(r"-----BEGIN(?: [A-Z0-9 ]{0,60}(?:-{0,5}\Z|PRIVATE KEY(?: BLOCK)?-----)|\Z)")
@@ -52,8 +52,8 @@ _BLOCK_END = re.compile(r"-----END [A-Z0-9 ]{0,60}-----")
 
 
 class RedactedStream:
-    """`feed` pieces in order, then `finish` once. All that was returned, joined, is the redacted
-    whole; no secret is ever split between two returns."""
+    """Redacts text that arrives in pieces: call `feed` for each piece in order, then `finish` once. The joined results
+    are the redacted text, and no secret is split between two results."""
 
     def __init__(self, redact: Callable[[str], str], characters: str = WORD_CHARACTERS) -> None:
         self._redact = redact
@@ -90,7 +90,7 @@ class RedactedStream:
         return shown
 
     def _safe_length(self, held: str) -> int:
-        """Return how much of the text is certain not to be, or to introduce, a part of a secret."""
+        """Return the length of the text that certainly neither is nor introduces a part of a secret."""
         cut = len(held.rstrip(self._characters))
         while cut:
             spoken = held[:cut].rstrip(_GAP)
@@ -100,7 +100,7 @@ class RedactedStream:
         return 0
 
     def _before_block(self, held: str, cut: int) -> tuple[int, int]:
-        """Return the same for a key block, which has spaces: nothing of it before all of it is here."""
+        """Return the same length for a key block, which has spaces. A block is returned only when it is complete."""
         block = _BLOCK.search(held)
         while block is not None and block.start() < cut:
             end = _BLOCK_END.search(held, block.end())
@@ -111,7 +111,7 @@ class RedactedStream:
 
 
 _SHORT_TEXT_BYTES = 1_000
-"""In text shorter than this, looking for each word is quickest."""
+"""Shorter texts are searched for each word separately, which is faster for them."""
 
 _OPAQUE: dict[type, frozenset[str]] = {
     Image: frozenset({"data"}),
@@ -124,8 +124,8 @@ _OPAQUE: dict[type, frozenset[str]] = {
 
 
 class Redactor:
-    """Knows the shapes of secrets, and the secrets of this process: the values of secret
-    variables in `environment`. Deterministic, and applying it twice changes nothing."""
+    """Removes values with the shape of a secret, and values of secret variables in `environment`. It is deterministic,
+    and applying it twice changes nothing."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         values = secret_values(environment or {})
@@ -133,13 +133,13 @@ class Redactor:
         self._families = tuple(_literally(value) for value in _spellings(values)) + FAMILIES
 
     def __call__(self, text: str) -> str:
-        """`text` without secrets; the very same object if there are none."""
+        """Return `text` without secrets, or the same object if it has none."""
         data = text.encode("utf-8", "surrogatepass")
         clean = self._clean(data)
         return text if clean is data else clean.decode("utf-8", "surrogatepass")
 
     def body(self, body: Body, encoded: bytes) -> Body:
-        """`body` without secrets; the very same object if there are none. `encoded` is its JSON."""
+        """Return `body` without secrets, or the same object if it has none. `encoded` is its JSON."""
         # They hold numbers only, and there are many of them.
         if isinstance(body, (TurnStarted, TurnEnded)):
             return body
@@ -149,12 +149,11 @@ class Redactor:
         return clean
 
     def suspects(self, encoded: bytes) -> bool:
-        """Return whether the JSON of a value holds anything to take out: much cheaper than looking at
-        every part of it."""
+        """Return whether the JSON of a value contains a secret, which is much cheaper than checking each part of it."""
         return next(self._find_spans(encoded), None) is not None
 
     def data(self, value: Any) -> Any:
-        """Plain data or a domain value without secrets; a value that has none is returned itself."""
+        """Return plain data or a domain value without secrets, or the value itself if it has none."""
         if isinstance(value, str):
             return self(value)
         if isinstance(value, Mapping):
@@ -172,7 +171,7 @@ class Redactor:
         return value
 
     def stream(self) -> RedactedStream:
-        """For text that arrives in pieces."""
+        """Return a redactor for text that arrives in pieces."""
         return RedactedStream(self, self._characters)
 
     def _clean(self, data: bytes) -> bytes:
@@ -235,8 +234,8 @@ class Redactor:
 
 
 def secret_values(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of variables whose names say that they are secret, longest first. Values that
-    could be an ordinary word, a number or a path are left alone: hiding them would hide text."""
+    """Return the values of variables with secret names, longest first. Values that could be an ordinary word, a number
+    or a path are excluded, because hiding them would hide ordinary text."""
     values = {value for name, value in environment.items() if is_secret_name(name) and _is_telling(value)}
     password = _password(environment.get(DATABASE_VARIABLE, ""))
     if _is_telling(password):
@@ -273,7 +272,7 @@ def _is_telling(value: str) -> bool:
 
 
 def _spellings(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Each value as it is and as JSON writes it inside a string."""
+    """Return each value unchanged and as JSON writes it inside a string."""
     escaped = [value.replace("\\", "\\\\").replace('"', '\\"') for value in values]
     return tuple(dict.fromkeys([*values, *escaped]))
 
@@ -290,7 +289,7 @@ _LOOSE = (
 
 
 def contains_secret(text: str) -> bool:
-    """Return whether text has a secret, or what looks like one: a key with any value at all."""
+    """Return whether text has a secret or a key with any value."""
     low = text.encode("utf-8", "surrogatepass").lower()
     return compile_once(_LOOSE).search(low) is not None or Redactor()(text) is not text
 
@@ -332,7 +331,7 @@ def _without_homes(text: str, environment: Mapping[str, str]) -> str:
 
 
 def _shorten_frames(text: str) -> str:
-    """Keep the first frames, a part of the next, and say that there were more."""
+    """Return the first frames, a part of the next, and a note that there were more."""
     if _MORE in text:
         return text
     lines = text.split("\n")
@@ -350,7 +349,7 @@ def _shorten_frames(text: str) -> str:
 
 
 def _shorten_traceback(traceback: re.Match[str]) -> str:
-    """Keep the last frames of a traceback of Python, where the newest call comes last."""
+    """Return the last frames of a Python traceback, in which the newest call comes last."""
     frames = [frame[0] for frame in _PYTHON_FRAME.finditer(traceback["frames"])]
     if len(frames) <= FRAMES_KEPT:
         return traceback[0]

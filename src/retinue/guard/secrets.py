@@ -1,4 +1,4 @@
-"""The shapes of secrets: rules for values with a name, and formats of keys that are recognised by how they begin.
+"""The shapes of secrets: rules for named values, and key formats that are recognised by their beginning.
 
 Rules work on UTF-8 bytes, of plain text and of JSON alike. They are gathered in families by the
 word with which their matches begin, so that one search finds all places where they may match;
@@ -40,7 +40,7 @@ _NAMES_ONE = (
 
 @cache
 def compile_once(pattern: bytes) -> re.Pattern[bytes]:
-    """Patterns are compiled when text first calls for them: most processes meet but a few."""
+    """Return a pattern, compiled on first use, because most processes need only a few."""
     return re.compile(pattern)
 
 
@@ -78,7 +78,7 @@ class Family(Struct, frozen=True):
     back: int = 0
 
     def spans(self, text: bytes, low: bytes) -> Sequence[Span]:
-        """Return what the rules find, in order."""
+        """Return the matches of the rules, in order."""
         begin = self._next(low, 0)
         if begin < 0:
             return ()

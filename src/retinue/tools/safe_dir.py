@@ -1,8 +1,8 @@
-"""Files in folders that others may have prepared: no symbolic link is ever followed to one.
+"""Files in folders that others may have prepared, opened without following symbolic links.
 
-A folder is a base that is trusted and the names below it. Every name is opened by descriptor with
-O_NOFOLLOW, so a link anywhere on the way is refused, also one put there between two looks. Where
-the system has no such calls (Windows) every name is looked at first.
+A folder is a trusted base and the names below it. Every name is opened by descriptor with O_NOFOLLOW, so a link at any
+level is refused, even one that is created between two checks. Where the system has no such calls (Windows), every name
+is checked before it is opened.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def replace_entry(
 
 
 class LinkedError(OSError):
-    """Something on the way is a symbolic link, or not the kind of file it should be."""
+    """A part of the path is a symbolic link, or has the wrong file type."""
 
     def __init__(self, path: Path, what: str = "is a symbolic link") -> None:
         super().__init__(errno.ELOOP, f"{path} {what}: it is not used")
@@ -193,7 +193,7 @@ def read(directory: SafeDir, *names: str, most: int = MAX_FILE_BYTES) -> bytes:
 
 
 class ChangedError(OSError):
-    """Someone else has written the file meanwhile. Nothing was done to it."""
+    """Another writer has changed the file meanwhile. The file was not modified."""
 
 
 def write(directory: SafeDir, names: Sequence[str], data: bytes, *, over: bytes | None) -> None:
