@@ -6,7 +6,7 @@ import pytest
 
 from retinue.core.permission import Decision, ToolEffect, ToolUse
 from retinue.core.tool_names import TOOL_EFFECTS
-from retinue.guard.permissions.modes import Taint, Wary
+from retinue.guard.permissions.modes import Taint, TaintedPermissions
 
 
 class Everything:
@@ -31,7 +31,7 @@ def tainted() -> Taint:
 
 def decide(tool: str, *, effects: frozenset[str] | None = None, confined: bool = False, **inner: str) -> Decision:
     use = ToolUse(tool, {}, TOOL_EFFECTS.get(tool, frozenset()) if effects is None else effects, confined=confined)  # type: ignore[arg-type]
-    return Wary(Everything(**inner), tainted()).decide(use)  # type: ignore[arg-type]
+    return TaintedPermissions(Everything(**inner), tainted()).decide(use)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("tool", ["bash", "Agent", "subagent", "dispatch_agent", "steer_subagent", "mcp__server__tool"])
@@ -68,7 +68,7 @@ def test_what_the_permissions_deny_or_ask_stays_as_it_is() -> None:
 def test_a_run_that_heard_no_stranger_is_not_tainted() -> None:
     taint = Taint()
     taint.observe(ToolEffect(reads=("a",), command="make"))
-    assert Wary(Everything(), taint).decide(ToolUse("bash", {}, TOOL_EFFECTS["bash"])).verdict == "allow"  # type: ignore[arg-type]
+    assert TaintedPermissions(Everything(), taint).decide(ToolUse("bash", {}, TOOL_EFFECTS["bash"])).verdict == "allow"  # type: ignore[arg-type]
 
 
 def test_taint_goes_up_and_down_and_not_sideways() -> None:

@@ -38,7 +38,7 @@ from retinue.core.permission import (
 from retinue.core.programs import Clearance
 from retinue.core.tool import Preview, Tool, ToolContext, ToolOutput, failed
 from retinue.guard.permissions.locations import below
-from retinue.guard.permissions.modes import Taint, Wary
+from retinue.guard.permissions.modes import Taint, TaintedPermissions
 from retinue.loop.arguments import normalise, schema_of
 from retinue.loop.schema_check import problem
 
@@ -227,7 +227,7 @@ class PermissionGate:
         `redact` removes secrets from a text; a rule with a secret is never offered, because it would be stored.
         `previews` returns the function that shows people the changes of a call in advance. `taint` records that the
         run has read text of other hosts; from then on, calls that reach outward need an answer."""
-        self.permissions = permissions if taint is None else Wary(permissions, taint)
+        self.permissions = permissions if taint is None else TaintedPermissions(permissions, taint)
         self.taint = taint
         self.hooks = hooks
         self.asker = asker

@@ -19,7 +19,7 @@ from retinue.core.tool import Tool, ToolContext, ToolOutput, failed, ok
 from retinue.tools.base import Aliases, Arguments, BuiltinTool, Properties, ToolError
 from retinue.tools.content import Edit, apply
 from retinue.tools.edit import check_fresh, read_whole
-from retinue.tools.paths import confine, spot
+from retinue.tools.paths import confine, open_parent
 from retinue.tools.processes import in_thread
 
 _BEGIN, _END = "*** Begin Patch", "*** End Patch"
@@ -160,7 +160,7 @@ def _same_file(change: FileChange, context: ToolContext) -> bool:
 def _read_moved(change: FileChange, context: ToolContext) -> tuple[str, bool]:
     """Return the text of the file after its hunks, and whether it is executable."""
     confined = confine(change.path, context, writing=True)
-    with spot(confined) as where:
+    with open_parent(confined) as where:
         status = where.stat()
         data = read_whole(where, confined)
     # The move writes the text anew, so it must be the version that the run has seen.

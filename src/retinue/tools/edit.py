@@ -38,7 +38,7 @@ from retinue.tools.content import (
     line_count,
     read_cell_change,
 )
-from retinue.tools.paths import Confined, FolderEntry, confine, open_regular, refuse_irregular, spot
+from retinue.tools.paths import Confined, FolderEntry, confine, open_parent, open_regular, refuse_irregular
 from retinue.tools.processes import in_thread
 from retinue.tools.safe_dir import replace_entry
 
@@ -72,7 +72,7 @@ def rewrite(confined: Confined, context: ToolContext, change: ContentChange, *, 
     new = change(None) if fresh else None
     ledger = context.ledger
     lease = nullcontext() if ledger is None else ledger.lease(confined.path)
-    with lease, spot(confined, create=fresh) as where, _lock(where, confined):
+    with lease, open_parent(confined, create=fresh) as where, _lock(where, confined):
         status = where.stat()
         old = None
         if status is not None:
@@ -126,7 +126,7 @@ def read_whole(where: FolderEntry, confined: Confined) -> bytes:
 
 def _existing(confined: Confined) -> os.stat_result | None:
     try:
-        with spot(confined) as where:
+        with open_parent(confined) as where:
             status = where.stat()
     except FileNotFoundError:
         return None
@@ -265,7 +265,7 @@ class FileChangeTool(BuiltinTool):
                 confined = confine(parsed.text("path"), context, writing=True)
                 old = None
                 if _existing(confined) is not None:
-                    with spot(confined) as where:
+                    with open_parent(confined) as where:
                         old = read_whole(where, confined)
                 new = self.change(parsed, confined, context)(old)
             except (ToolError, OSError) as error:

@@ -310,7 +310,7 @@ class FolderEntry(Struct, frozen=True):
             return None
 
 
-def spot(confined: Confined, *, create: bool = False) -> FolderEntry:
+def open_parent(confined: Confined, *, create: bool = False) -> FolderEntry:
     """Return `confined` as a name in its open parent folder; `create` makes the folders above it."""
     parts = confined.parts
     if not parts:
@@ -341,7 +341,7 @@ def open_regular(where: FolderEntry, confined: Confined) -> int:
 
 def read_little(confined: Confined, most: int) -> bytes | None:
     """Return the whole of a regular file that has fewer than `most` bytes; None for a larger one."""
-    with spot(confined) as where:
+    with open_parent(confined) as where:
         descriptor, size = _open_regular(where, confined)
     try:
         data = os.read(descriptor, most)
@@ -382,7 +382,7 @@ def list_folder(confined: Confined, most: int) -> list[os.DirEntry[str]]:
         with os.scandir(confined.path) as entries:
             return list(islice(entries, most))
     if confined.parts:
-        with spot(confined) as where:
+        with open_parent(confined) as where:
             descriptor = os.open(where.name, OPEN_FOLDER, dir_fd=where.folder)
     else:
         descriptor = os.open(confined.root, OPEN_FOLDER)

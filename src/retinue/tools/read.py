@@ -37,9 +37,9 @@ from retinue.tools.paths import (
     confine,
     folder_listing,
     list_folder,
+    open_parent,
     open_regular,
     read_little,
-    spot,
 )
 from retinue.tools.processes import in_thread
 
@@ -258,7 +258,7 @@ def _read(
             f"{confined.shown} is a folder. In it:\n{folder_listing(confined)}", ToolEffect(reads=(confined.real,))
         )
     try:
-        with spot(confined) as where:
+        with open_parent(confined) as where:
             descriptor = open_regular(where, confined)
     except FileNotFoundError:
         raise ToolError(f"{confined.shown} does not exist.{_similar(confined)}") from None

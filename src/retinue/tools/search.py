@@ -24,7 +24,7 @@ from msgspec import Struct
 from retinue.core.globs import component_regex
 from retinue.core.tool import ToolContext
 from retinue.tools.base import ToolError
-from retinue.tools.paths import Confined, confine, open_regular, shown, spot, visible
+from retinue.tools.paths import Confined, confine, open_parent, open_regular, shown, visible
 
 _MAX_ALTERNATIVES = 64
 """The most alternatives that one pattern may unfold to. A larger number is a mistake or an attack."""
@@ -172,7 +172,7 @@ def _stat(confined: Confined) -> os.stat_result | None:
     if not confined.parts:
         return confined.root.lstat() if confined.root.exists() else None
     try:
-        with spot(confined) as where:
+        with open_parent(confined) as where:
             return where.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -213,7 +213,7 @@ class Unchanged:
 def exists_inside(path: str, start: Start) -> bool:
     """Return whether `path`, below the start of the search, is there without a link on the way."""
     try:
-        with spot(_confine_found(path, start)) as where:
+        with open_parent(_confine_found(path, start)) as where:
             return where.stat() is not None
     except (OSError, ToolError):
         return False
@@ -227,7 +227,7 @@ def open_files(paths: list[str], start: Start) -> Iterator[dict[int, str]]:
         for path in paths:
             confined = _confine_found(path, start)
             try:
-                with spot(confined) as where:
+                with open_parent(confined) as where:
                     opened[open_regular(where, confined)] = path
             except (OSError, ToolError):
                 continue

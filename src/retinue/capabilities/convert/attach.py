@@ -35,7 +35,7 @@ from retinue.settings.places import home
 from retinue.tools.base import PATH_NAMES, Aliases, Arguments, Properties, ToolError
 from retinue.tools.coded import CodedError, CodedTool
 from retinue.tools.delegation.frame import NOTE, frame_untrusted
-from retinue.tools.paths import confine, open_regular, spot
+from retinue.tools.paths import confine, open_parent, open_regular
 from retinue.tools.processes import ProcessEnd, in_thread, run_program
 from retinue.tools.safe_dir import replace_entry
 
@@ -256,7 +256,7 @@ def open_file(text: str, context: ToolContext) -> SourceDocument:
         raise ConvertError("INVALID_INPUT", str(error)) from None
     with ExitStack() as stack:
         try:
-            with spot(path) as where:
+            with open_parent(path) as where:
                 file = stack.enter_context(os.fdopen(open_regular(where, path), "rb"))
         except (FileNotFoundError, NotADirectoryError):
             raise ConvertError("FILE_NOT_FOUND", f"{path.shown} does not exist.") from None

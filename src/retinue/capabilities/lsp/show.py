@@ -21,7 +21,7 @@ from retinue.capabilities.lsp.tool import bad_input
 from retinue.core.tool import ToolContext
 from retinue.tools.base import ToolError
 from retinue.tools.content import head_and_tail
-from retinue.tools.paths import Confined, confine, open_regular, shown, spot, visible
+from retinue.tools.paths import Confined, confine, open_parent, open_regular, shown, visible
 
 if TYPE_CHECKING:
     from lsprotocol import types
@@ -33,7 +33,7 @@ MAX_SOURCE_BYTES = 2 * 1024 * 1024
 def read_source(confined: Confined) -> SourceFile:
     """Read a file of the workspace. Raise LspError (INVALID_INPUT), or ToolError for anything but a regular file."""
     try:
-        with spot(confined) as where:
+        with open_parent(confined) as where:
             descriptor = open_regular(where, confined)
     except (FileNotFoundError, NotADirectoryError):
         raise bad_input(f"{confined.shown} does not exist.") from None
@@ -93,7 +93,7 @@ class AnswerFiles:
     def name(self, path: Path | None, uri: str = "") -> str:
         return shown(path, self._context) if path is not None else visible(uri)
 
-    def spot(self, location: Location) -> TextPosition:
+    def open_parent(self, location: Location) -> TextPosition:
         document = self.document(location.path)
         if document is None:
             return TextPosition(location.line, location.units)
@@ -101,7 +101,7 @@ class AnswerFiles:
 
     def at(self, location: Location, *, with_line: bool = True) -> str:
         """Return `path:line:column`, with the text of that line."""
-        text = f"{self.name(location.path, location.uri)}:{self.spot(location)}"
+        text = f"{self.name(location.path, location.uri)}:{self.open_parent(location)}"
         document = self.document(location.path)
         if document is None:
             return f"{text}  (it cannot be read from here)"
@@ -183,7 +183,7 @@ def problems(
         if grade > least:
             continue
         start = diagnostic.range.start
-        spot = texts.spot(Location(path, "", start.line, start.character))
+        spot = texts.open_parent(Location(path, "", start.line, start.character))
         code = f" [{diagnostic.code}]" if diagnostic.code not in (None, "") else ""
         message = visible(" ".join(str(diagnostic.message).split()))
         listed.append(ServerDiagnostic(grade, texts.name(path), spot.line, spot.column, f"{message}{code}"))

@@ -171,7 +171,7 @@ class Taint:
             self.mark(effect.hosts[0])
 
 
-class Wary:
+class TaintedPermissions:
     """The permissions of a run that may be tainted. Each allowed call that reaches outward is asked about, in every
     mode."""
 
