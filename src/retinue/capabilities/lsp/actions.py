@@ -286,10 +286,10 @@ def list_changes(edit: Any, texts: AnswerFiles) -> list[str]:
         old = f"lines {first.line + 1}–{last.line + 1}"
         if first.line == last.line:
             document = texts.document(path)
-            end = texts.open_parent(Location(path, "", last.line, last.character)).column
+            end = texts.spot(Location(path, "", last.line, last.character)).column
             old = "…"
             if document is not None:
-                old = _brief(document.line(first.line)[texts.open_parent(start).column : end])
+                old = _brief(document.line(first.line)[texts.spot(start).column : end])
         lines.append(f"{texts.at(start, with_line=False)}  {old} → {_brief(change.new_text)}")
     for operation in edit.document_changes or ():
         # Files that are created, renamed or deleted have a kind; changes of text have none.

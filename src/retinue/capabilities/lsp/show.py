@@ -93,7 +93,7 @@ class AnswerFiles:
     def name(self, path: Path | None, uri: str = "") -> str:
         return shown(path, self._context) if path is not None else visible(uri)
 
-    def open_parent(self, location: Location) -> TextPosition:
+    def spot(self, location: Location) -> TextPosition:
         document = self.document(location.path)
         if document is None:
             return TextPosition(location.line, location.units)
@@ -101,7 +101,7 @@ class AnswerFiles:
 
     def at(self, location: Location, *, with_line: bool = True) -> str:
         """Return `path:line:column`, with the text of that line."""
-        text = f"{self.name(location.path, location.uri)}:{self.open_parent(location)}"
+        text = f"{self.name(location.path, location.uri)}:{self.spot(location)}"
         document = self.document(location.path)
         if document is None:
             return f"{text}  (it cannot be read from here)"
@@ -183,7 +183,7 @@ def problems(
         if grade > least:
             continue
         start = diagnostic.range.start
-        spot = texts.open_parent(Location(path, "", start.line, start.character))
+        spot = texts.spot(Location(path, "", start.line, start.character))
         code = f" [{diagnostic.code}]" if diagnostic.code not in (None, "") else ""
         message = visible(" ".join(str(diagnostic.message).split()))
         listed.append(ServerDiagnostic(grade, texts.name(path), spot.line, spot.column, f"{message}{code}"))

@@ -163,7 +163,7 @@ async def _search_project(
 def _candidate(slot: ServerSlot, entry: Any, path: Path, texts: AnswerFiles) -> SymbolCandidate:
     span = getattr(entry.location, "range", None)
     line, units = (0, 0) if span is None else (span.start.line, span.start.character)
-    spot = texts.open_parent(Location(path, "", line, units))
+    spot = texts.spot(Location(path, "", line, units))
     text = ""
     document = texts.document(path)
     if document is not None:
