@@ -96,7 +96,7 @@ def test_a_stored_key_is_sent_only_to_the_address_it_was_given_for(run: Run, tmp
     with ChatServer(SONNET, key=KEY) as server, ChatServer(SONNET) as other:
         run("models", "add", "openrouter", "--url", server.url, "--key-stdin", input=KEY)
         settings = tmp_path / "project/.retinue/settings.json"
-        settings.parent.mkdir()
+        settings.parent.mkdir(parents=True)
         settings.write_text(json.dumps({"providers": {"openrouter": {"baseUrl": other.url}}}))
         run("-p", "Say hello")
         run("models", "list")
@@ -208,3 +208,15 @@ def test_without_a_model_the_list_leads_to_one(run: Run) -> None:
     assert "no language model yet." not in run("models", "list", GROQ_API_KEY="g").stdout
     refused = run("-p", "hello")
     assert (refused.returncode, refused.stdout) == (2, "") and "retinue models add" in refused.stderr
+
+
+def test_a_model_that_is_listed_is_a_language_model_although_its_server_is_away(run: Run, tmp_path: Path) -> None:
+    settings = tmp_path / "home/.retinue/settings.json"
+    settings.parent.mkdir(parents=True)
+    server = {"api": "openai", "baseUrl": "http://127.0.0.1:9/v1", "models": ["smollm2"]}
+    settings.write_text(json.dumps({"providers": {"local": server}}))
+    listed = run("models", "list").stdout
+    assert "local/smollm2" in listed and "no language model yet" not in listed
+    assert "retinue models default NAME" in listed
+    assert run("models", "default", "local/smollm2").returncode == 0
+    assert "* local/smollm2" in run("models", "list").stdout

@@ -75,8 +75,11 @@ def execute_list(args: argparse.Namespace) -> int:
 def _print_active(models: ModelList) -> None:
     active = models.active
     if active is not None and active.source == "offline":
-        print("There is no language model yet.")
-        print(FIRST_STEPS, end="")
+        if all(model.model == active.model for model in models.models):
+            print("There is no language model yet.")
+            print(FIRST_STEPS, end="")
+        else:
+            print("No language model is the default. Choose one: retinue models default NAME")
     if active is not None:
         print(f"The default model is {active.model}: {active.why}.")
     if models.error is not None:
