@@ -281,3 +281,23 @@ def test_the_urgent_run_is_first_and_a_tenant_leaves_room_for_others(scene, serv
     ids = [result(process)["branch"].removeprefix(BRANCH_PREFIX) for process in (first, soon, late)]
     served = [line.partition(":")[0] for line in worker.said if "attempt 1" in line]
     assert [run_id for run_id in served if run_id in ids] == ids
+
+
+def test_an_interrupted_run_goes_before_runs_that_were_sent_later(scene, serve):
+    gate = Gate(0)
+    server = serve(gate.answer)
+    first = scene.worker("--concurrency", "1")
+    scene.ready(1)
+    interrupted = scene.run("Do all steps: sent first", "--json")
+    assert gate.reached.wait(60), first.said
+    later = [scene.run(f"Do all steps: later {number}", "--json") for number in range(2)]
+    scene.until(lambda: [row["state"] for row in scene.json("runs", "list", "--json")["runs"]].count("queued") == 2)
+    first.kill()
+    scene.until(lambda: not scene.list_workers())
+    gate.open.set()
+    before = len(server.requests)
+    scene.worker("--concurrency", "1")
+    for process in (interrupted, *later):
+        result(process)
+    order = [str(request.body["messages"][0]) for request in server.requests[before:]]
+    assert "sent first" in order[0], order
