@@ -38,6 +38,8 @@ _TOPIC_TONES: Mapping[Topic | None, Tone] = {
     "retry": "warning",
     "resumed": "accent",
 }
+_INBOX_CHANGES = ("inbox.waiting", "run.interrupted", "run.resumed")
+"""The events after which other items wait, or whose items have or lose a note about an interrupted run."""
 _TODO_SIGNS = {"completed": "☑", "in_progress": "▶", "pending": "☐"}
 
 
@@ -249,7 +251,7 @@ async def follow_project(feed: Feed, after: int | None) -> AsyncIterator[list[Fe
                 for step in Story().take(decode(frame.data)):
                     closed[step.entry.detail] = step.entry.text
         runs = await feed.read(_read_runs, changed, writing)
-        inbox = any(frame.type == "inbox.waiting" for frame in frames)
+        inbox = any(frame.type in _INBOX_CHANGES for frame in frames)
         if runs or inbox or closed:
             change = ProjectChange(runs, inbox, closed)
             yield [FeedFrame(number, "project", "", None, dump(change))]

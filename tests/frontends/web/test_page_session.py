@@ -303,3 +303,33 @@ def test_a_page_that_nobody_looks_at_gives_its_connection_back(
     seen.page.evaluate(hide, False)
     seen.see(".connection.live")
     seen.see(".row", "completed")
+
+
+def test_a_question_of_a_killed_process_says_when_its_answer_counts(
+    project: Project, story: Telling, serving: Serving, visit: Visiting
+) -> None:
+    """On a page that was open before, without loading it again."""
+    project.mode = "default"
+    story(lambda request: [Call("edit", EDIT)] if request.turn == 0 else ["Edited."])
+    server = serving()
+    seen = visit(server)
+    working = project.start("run", "general-purpose", "Edit it", env={"RETINUE_PERMISSIONS_HEADLESS": "wait"})
+    seen.page.click(".place[href='#/waiting']")
+    card = seen.see(".item")
+    assert "when it is resumed" not in card.inner_text()
+    os.kill(working.pid, signal.SIGKILL)
+    working.communicate()
+    seen.see(".item", "the answer counts when it is resumed")
+
+
+def test_what_is_found_by_a_search_is_shown_without_its_encoding(
+    project: Project, story: Telling, serving: Serving, visit: Visiting
+) -> None:
+    story(lambda request: [Call("edit", EDIT)] if request.turn == 0 else ['He said "gamma"\nand left.'])
+    server = serving()
+    project.retinue("run", "general-purpose", "Edit it")
+    seen = visit(server)
+    seen.page.evaluate("location.hash = '#/search?q=gamma'")
+    seen.see(".hit", 'He said "gamma"')
+    for text in seen.page.locator(".hit .excerpt").all_inner_texts():
+        assert not any(mark in text for mark in ('{"', '":', "\\n", '\\"')), text

@@ -45,9 +45,12 @@ export function Projects() {
 	return html`<${Page} title="Projects" request=${request} sum=${(found) => found.projects.length} draw=${draw} />`;
 }
 
-// An excerpt is a piece of JSON: its escapes are undone, and the words are marked.
+// An excerpt is a piece of a JSON document. The text that has the words is shown, without its quotes and escapes.
 function Excerpt({ text, words }) {
-	const plain = clean(text.replace(/\\[nt]/g, " ").replace(/\\"/g, '"'));
+	const match = Math.max(text.toLowerCase().indexOf(words.toLowerCase()), 0);
+	const before = text.slice(0, match).match(/(?:[^"\\]|\\.)*$/s)[0];
+	const after = text.slice(match).match(/^(?:[^"\\]|\\.)*/s)[0];
+	const plain = clean((before + after).replace(/\\[nt]/g, " ").replace(/\\(["\\])/g, "$1"));
 	const place = plain.toLowerCase().indexOf(words.toLowerCase());
 	const end = place < 0 ? 0 : place + words.length;
 	return html`<p class="excerpt">…${plain.slice(0, Math.max(place, 0))}<mark>${plain.slice(Math.max(place, 0), end)}</mark>${plain.slice(end)}…</p>`;
