@@ -16,7 +16,7 @@ from textual.app import App
 from retinue.app.project_files import ProjectFiles, rank
 from retinue.app.prompt_history import MAX_HISTORY_BYTES, PromptHistory
 from retinue.core.person_prompt import parse_call
-from retinue.frontends.tui.editor.completion import Candidate, Choices, place_of
+from retinue.frontends.tui.editor.completion import Candidate, Choices, completion_target
 from retinue.frontends.tui.editor.prompt import Pastes, Prompt
 
 # History
@@ -132,18 +132,18 @@ def test_what_was_pasted_is_what_is_sent(texts: list[str]) -> None:
     ],
 )
 def test_what_is_wanted_at_the_end_of_a_line(line: str, kind: str, word: str, first: bool) -> None:
-    found = place_of(line, len(line), first_line=True)
+    found = completion_target(line, len(line), first_line=True)
     assert found is not None
     assert (found.kind, found.word, found.first) == (kind, word, first)
 
 
 @pytest.mark.parametrize("line", ["", "plain words", "mail@host", "/etc/hosts", "/help me", "@a b", "a /help"])
 def test_nothing_is_completed_in_plain_words(line: str) -> None:
-    assert place_of(line, len(line), first_line=True) is None
+    assert completion_target(line, len(line), first_line=True) is None
 
 
 def test_a_command_is_only_one_on_the_first_line() -> None:
-    assert place_of("/help", 5, first_line=False) is None
+    assert completion_target("/help", 5, first_line=False) is None
 
 
 def test_names_are_ranked_by_how_well_they_fit() -> None:
@@ -154,10 +154,10 @@ def test_names_are_ranked_by_how_well_they_fit() -> None:
 
 def test_the_choice_stays_where_it_was_while_one_types_on() -> None:
     choices = Choices()
-    place = place_of("@m", 2, first_line=True)
-    choices.show(place, [Candidate("@main"), Candidate("@my")])
+    target = completion_target("@m", 2, first_line=True)
+    choices.show(target, [Candidate("@main"), Candidate("@my")])
     choices.move(1)
-    choices.show(place, [Candidate("@my"), Candidate("@mz")])
+    choices.show(target, [Candidate("@my"), Candidate("@mz")])
     assert choices.chosen == Candidate("@my")
     choices.move(-1)
     assert choices.chosen == Candidate("@mz")
@@ -319,7 +319,7 @@ async def test_what_comes_too_late_is_not_offered(tmp_path: Path) -> None:
 async def test_enter_sends_what_was_typed_though_the_list_is_still_for_its_first_letter(tmp_path: Path) -> None:
     app = Bench(Prompt(PromptHistory(tmp_path / "h.jsonl"), none))
     async with app.run_test() as pilot:
-        first = place_of("/", 1, first_line=True)
+        first = completion_target("/", 1, first_line=True)
         assert first is not None
         app.prompt.put("/settings web")
         await pilot.pause()

@@ -154,7 +154,7 @@ async def test_the_keys_of_settings_are_heard(tmp_path, monkeypatch) -> None:
         child = await stage.agent()
         screen = await stage.open(child.id)
         await stage.press("q", "f")
-        assert stage.app.screen is screen and screen.viewer.whole
+        assert stage.app.screen is screen and screen.viewer.fullscreen
         await stage.press("w")
         await until(stage.pilot, lambda: stage.app.screen is not screen)
 

@@ -164,10 +164,10 @@ class _Rows:
         split = 0
         while split < len(drawn) and (drawn[split][1] or not self._over(drawn, split)):
             split += 1
-        lines = self._branches(drawn[:split], more=bool(queued or hidden or drawn[split:]))
+        lines = self._branches(drawn[:split], has_following_rows=bool(queued or hidden or drawn[split:]))
         if queued:
             lines.append(_queue(queued, last=not hidden and not drawn[split:]))
-        lines += self._branches(drawn[split:], more=bool(hidden))
+        lines += self._branches(drawn[split:], has_following_rows=bool(hidden))
         if hidden:
             lines.append(_footer(hidden))
         return lines
@@ -183,13 +183,13 @@ class _Rows:
                 return False
         return True
 
-    def _branches(self, drawn: list[tuple[RunCard, int, bool]], *, more: bool) -> list[Text]:
+    def _branches(self, drawn: list[tuple[RunCard, int, bool]], *, has_following_rows: bool) -> list[Text]:
         lines: list[Text] = []
         bars: list[str] = []
         for index, (card, level, orphan) in enumerate(drawn):
             prefix = "".join(bars[:level])
             branch, bar = "├─ ", "│  "
-            if _is_last(drawn, index, level) and not (more and level == 0):
+            if _is_last(drawn, index, level) and not (has_following_rows and level == 0):
                 branch, bar = "└─ ", "   "
             bars[level:] = [bar]
             lines.append(self._row(card, prefix + branch, orphan))

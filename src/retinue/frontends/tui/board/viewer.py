@@ -112,7 +112,7 @@ class Viewer:
     mode: Mode = "reading"
     follow: bool = True
     armed: bool = False
-    whole: bool = False
+    fullscreen: bool = False
     """Whether it takes the whole screen."""
     query: str = ""
     matches: tuple[int, ...] = ()
@@ -173,7 +173,7 @@ class Viewer:
             case "next_view" | "previous_view":
                 self.show(VIEWS[(VIEWS.index(self.view) + _STEPS[move]) % len(VIEWS)])
             case "whole":
-                self.whole = not self.whole
+                self.fullscreen = not self.fullscreen
             case "up" | "down" | "page_up" | "page_down" | "top" | "bottom":
                 page = max(self.height - 1, 1)
                 total = max(self.total, 1)
@@ -391,8 +391,8 @@ def _place(viewer: Viewer) -> str:
     return f"{where} {state}"
 
 
-def _edge(left: str, right: str, width: int) -> Text:
-    return Text(left + "─" * (width - 2) + right, STYLES["dim"])
+def _edge(start: str, end: str, width: int) -> Text:
+    return Text(start + "─" * (width - 2) + end, STYLES["dim"])
 
 
 def _side(line: Text, width: int) -> Text:

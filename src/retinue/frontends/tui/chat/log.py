@@ -350,8 +350,8 @@ class ChatLog(VerticalScroll, can_focus=False):
                 question = QuestionBox(asked_question(asked))
                 self._questions.append(question)
                 self.add(question)
-            case ChildrenEnded() as told:
-                box = NotificationBox(told, without=self._early)
+            case ChildrenEnded() as notice:
+                box = NotificationBox(notice, without=self._early)
                 if box.ends:
                     self.add(box)
             case _:

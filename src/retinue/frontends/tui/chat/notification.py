@@ -34,7 +34,7 @@ def end_key(ending: ChildEnding) -> EndKey:
 
 
 def announcement_lines(
-    told: ChildrenEnded,
+    notice: ChildrenEnded,
     cards: dict[str, RunCard] | None = None,
     *,
     expanded: bool = False,
@@ -44,10 +44,10 @@ def announcement_lines(
     """Return each agent with its numbers and the beginning of its result; `expanded` with more of it,
     which the card of a run knows better than the message."""
     lines: list[Text] = []
-    if told.group:
-        note = " · others are still at work" if told.partial else ""
-        lines.append(Text(f"{plural(len(told.endings), 'agent')} finished{note}", "bold"))
-    for ending in told.endings:
+    if notice.group:
+        note = " · others are still at work" if notice.partial else ""
+        lines.append(Text(f"{plural(len(notice.endings), 'agent')} finished{note}", "bold"))
+    for ending in notice.endings:
         lines += _ending_lines(ending, _card_of(ending, cards or {}), expanded=expanded, cost=cost, width=width)
     return lines
 
@@ -138,13 +138,13 @@ class NotificationBox(Folded):
     NotificationBox:focus { border: round $primary; }
     """
 
-    def __init__(self, told: ChildrenEnded, without: Collection[EndKey] = ()) -> None:
+    def __init__(self, notice: ChildrenEnded, without: Collection[EndKey] = ()) -> None:
         """Show the ends that `without` does not name."""
         super().__init__("notification")
-        endings = tuple(ending for ending in told.endings if end_key(ending) not in without)
-        if len(endings) < len(told.endings):
-            told = ChildrenEnded(endings, len(endings) > 1, told.partial)
-        self._told = told
+        endings = tuple(ending for ending in notice.endings if end_key(ending) not in without)
+        if len(endings) < len(notice.endings):
+            notice = ChildrenEnded(endings, len(endings) > 1, notice.partial)
+        self._notice = notice
         self.ends = frozenset(map(end_key, endings))
 
     def head(self) -> Text:
@@ -162,7 +162,7 @@ class NotificationBox(Folded):
         app: Any = self.app
         cost = app.retinue.supervisor.settings.show_cost
         width = max(self.content_size.width, 20)
-        lines = announcement_lines(self._told, app.board.cards, expanded=expanded, cost=cost, width=width)
+        lines = announcement_lines(self._notice, app.board.cards, expanded=expanded, cost=cost, width=width)
         for line in lines:
             line.no_wrap = not expanded
             line.overflow = "fold" if expanded else "ellipsis"

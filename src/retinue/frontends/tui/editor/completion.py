@@ -29,7 +29,7 @@ _MENTION = re.compile(r"(?:^|(?<=\s))@([^\s@]*)$")
 
 
 @dataclass(frozen=True, slots=True)
-class CompletionPlace:
+class CompletionTarget:
     """`word` is what was typed of it, `start` where it begins in the line. `first` says that the
     whole text begins here: only there an agent can be addressed."""
 
@@ -47,19 +47,19 @@ class Candidate:
     note: str = ""
 
 
-def place_of(line: str, column: int, *, first_line: bool) -> CompletionPlace | None:
+def completion_target(line: str, column: int, *, first_line: bool) -> CompletionTarget | None:
     """Return what the cursor at `column` of `line` stands behind; None for plain words."""
     before = line[:column]
     command = _COMMAND.fullmatch(before)
     if command and first_line:
-        return CompletionPlace("command", command[1], 0, first=True)
+        return CompletionTarget("command", command[1], 0, first=True)
     model = _MODEL.fullmatch(before)
     if model and first_line:
-        return CompletionPlace("model", model[1], model.start(1), first=False)
+        return CompletionTarget("model", model[1], model.start(1), first=False)
     mention = _MENTION.search(before)
     if mention is None:
         return None
-    return CompletionPlace("mention", mention[1], mention.start(), first=first_line and mention.start() == 0)
+    return CompletionTarget("mention", mention[1], mention.start(), first=first_line and mention.start() == 0)
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Choices:
     """The list that is open, and what is chosen in it."""
 
     candidates: Sequence[Candidate] = ()
-    place: CompletionPlace | None = None
+    target: CompletionTarget | None = None
     at: int = 0
     moved: bool = False
     """The person went to a row of it: before, the first row is only an offer."""
@@ -80,9 +80,9 @@ class Choices:
     def chosen(self) -> Candidate | None:
         return self.candidates[self.at] if self.candidates else None
 
-    def show(self, place: CompletionPlace, candidates: Sequence[Candidate]) -> None:
+    def show(self, target: CompletionTarget, candidates: Sequence[Candidate]) -> None:
         chosen = self.chosen if self.moved else None
-        self.place, self.candidates = place, candidates
+        self.target, self.candidates = target, candidates
         self.moved = chosen in candidates
         self.at = candidates.index(chosen) if chosen in candidates else 0
 
@@ -92,7 +92,7 @@ class Choices:
             self.moved = True
 
     def close(self) -> None:
-        self.candidates, self.place, self.at, self.moved = (), None, 0, False
+        self.candidates, self.target, self.at, self.moved = (), None, 0, False
 
 
 class Completer:
@@ -105,13 +105,13 @@ class Completer:
         self._model_names: dict[str, str] | None = None
         self._models_at = 0.0
 
-    async def __call__(self, place: CompletionPlace) -> Sequence[Candidate]:
-        if place.kind == "command":
-            return self._command_names(place.word)
-        if place.kind == "model":
-            return await self._models(place.word)
-        agents = self._agents(place.word) if place.first else []
-        files = await self._files.like(place.word, MAX_MATCHES - len(agents))
+    async def __call__(self, target: CompletionTarget) -> Sequence[Candidate]:
+        if target.kind == "command":
+            return self._command_names(target.word)
+        if target.kind == "model":
+            return await self._models(target.word)
+        agents = self._agents(target.word) if target.first else []
+        files = await self._files.like(target.word, MAX_MATCHES - len(agents))
         return [*agents, *(Candidate(f"@{_quoted(path)}", _kind(path)) for path in files)]
 
     def _command_names(self, word: str) -> list[Candidate]:

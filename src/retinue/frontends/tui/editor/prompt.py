@@ -24,7 +24,7 @@ from textual.widgets.text_area import Selection
 from retinue.app.project_files import is_image_file
 from retinue.app.prompt_history import PromptHistory
 from retinue.app.rich_text import STYLES, fit, one_line
-from retinue.frontends.tui.editor.completion import Candidate, Choices, CompletionPlace, place_of
+from retinue.frontends.tui.editor.completion import Candidate, Choices, CompletionTarget, completion_target
 
 LONG_LINES = 10
 LONG_CHARACTERS = 1_000
@@ -124,7 +124,7 @@ def lines(choices: Choices, width: int) -> list[Text]:
     return drawn
 
 
-Complete = Callable[[CompletionPlace], Awaitable[Sequence[Candidate]]]
+Complete = Callable[[CompletionTarget], Awaitable[Sequence[Candidate]]]
 # Takes a draft to another editor and returns it as it was left there.
 Edit = Callable[[str], Awaitable[str]]
 NEW_LINE = ("shift+enter", "ctrl+j", "alt+enter")
@@ -265,7 +265,7 @@ class Prompt(TextArea):
         if not candidates:
             candidates = [Candidate(self.text, "nothing that was said before has these words")]
         self._searching = True
-        self.choices.show(CompletionPlace("history", self.text, 0, first=True), candidates)
+        self.choices.show(CompletionTarget("history", self.text, 0, first=True), candidates)
         self.popup.paint(self.choices)
 
     def _take_found(self) -> bool:
@@ -283,26 +283,26 @@ class Prompt(TextArea):
             self.put(await self._edit(self.pastes.whole(self.text)))
 
     def _accept(self, *, by_enter: bool) -> bool:
-        chosen, place = self.choices.chosen, self.choices.place
+        chosen, target = self.choices.chosen, self.choices.target
         moved = self.choices.moved
         decided = moved or len(self.choices.candidates) == 1
         self.close_choices()
-        if chosen is None or place is None:
+        if chosen is None or target is None:
             return False
         row, column = self.cursor_location
         # Someone who types fast is ahead of the list: what it offers then is for other words.
-        if place_of(self.document.get_line(row), column, first_line=row == 0) != place:
+        if completion_target(self.document.get_line(row), column, first_line=row == 0) != target:
             return False
-        typed = self.document.get_line(row)[place.start : column]
-        if by_enter and place.kind == "command" and typed == chosen.text:
+        typed = self.document.get_line(row)[target.start : column]
+        if by_enter and target.kind == "command" and typed == chosen.text:
             # Nothing to complete: Enter sends it.
             return False
-        if by_enter and place.kind == "model" and not moved:
+        if by_enter and target.kind == "model" and not moved:
             # `/model` takes a part of a name, so what was typed is sent.
             return False
-        self.replace(f"{chosen.text} ", (row, place.start), (row, column))
+        self.replace(f"{chosen.text} ", (row, target.start), (row, column))
         # Enter on a command completes and sends it, if only that one can be meant; on a name it only completes.
-        return not (by_enter and place.kind in ("command", "model") and decided)
+        return not (by_enter and target.kind in ("command", "model") and decided)
 
     def _up_down(self, key: str) -> bool:
         if key == "down" and not self.text and (self.past is None or self.past.recalled is None):
@@ -345,23 +345,23 @@ class Prompt(TextArea):
             self.action_search()
             return
         row, column = self.cursor_location
-        place = place_of(self.document.get_line(row), column, first_line=row == 0)
+        target = completion_target(self.document.get_line(row), column, first_line=row == 0)
         recalled = self.past is not None and self.past.recalled == self.text
-        if place is None or self._complete is None or recalled:
+        if target is None or self._complete is None or recalled:
             self.close_choices()
         else:
-            self._find(place)
+            self._find(target)
 
     @work(exclusive=True, group="completion")
-    async def _find(self, place: CompletionPlace) -> None:
+    async def _find(self, target: CompletionTarget) -> None:
         assert self._complete is not None
-        candidates = await self._complete(place)
+        candidates = await self._complete(target)
         row, column = self.cursor_location
-        if place_of(self.document.get_line(row), column, first_line=row == 0) != place:
+        if completion_target(self.document.get_line(row), column, first_line=row == 0) != target:
             # Typed on meanwhile.
             return
         if candidates:
-            self.choices.show(place, candidates)
+            self.choices.show(target, candidates)
         else:
             self.choices.close()
         self.popup.paint(self.choices)

@@ -137,7 +137,7 @@ class ViewerScreen(ModalScreen[None]):
         if self.viewer.keys.get(event.key) in ("next", "previous"):
             self.viewer.find(self._lines(self._moment()))
         self._do(self.viewer.press(event.key, can_stop=live, can_steer=live))
-        self.set_class(self.viewer.whole, "whole")
+        self.set_class(self.viewer.fullscreen, "whole")
         self.paint()
 
     def _typed(self, event: events.Key) -> None:
