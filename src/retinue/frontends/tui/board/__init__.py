@@ -1,1 +1,1 @@
-"""What the app shows, computed from events without a terminal: cards of runs, and lines of text."""
+"""The display state of the app, computed from events without a terminal: cards of runs, and lines of text."""

@@ -1,6 +1,6 @@
 """All runs of the project as a tree of cards, fed with events in the order of the log.
 
-Runs that this process did not see begin are filled in from the log.
+Runs that began before this process watched them are filled in from the log.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ LINGER_TURNS_FAILED = 2
 LINGER_SECONDS = 30.0
 LINGER_SECONDS_FAILED = 120.0
 
-# Tells a card what the log knows of its run, and where the flag says so its counts as well.
+# Fills a card with the facts that the log has about its run; with the flag, also with its counts.
 Backfill = Callable[[RunCard, bool], None]
 
 
 @dataclass(slots=True)
 class Board:
-    """`main_id` is the run the person talks to: it is no row of its own in the list. `turns`
-    counts its tool calls and what it is told, by which finished rows age. `backfill` is asked about runs that were
-    begun before this board was."""
+    """`main_id` is the run that the person talks to; the list has no row for it. `turns` counts its tool calls and
+    incoming messages: finished rows disappear after a number of them. `backfill` supplies the facts of runs that began
+    before this board existed."""
 
     main_id: str | None = None
     cards: dict[str, RunCard] = field(default_factory=dict)
     turns: int = 0
     changed: bool = False
-    """Set by every event that could change what is drawn; the caller that draws resets it."""
+    """Set by every event that could change the display; the caller resets it after drawing."""
     backfill: Backfill | None = None
     _recent: dict[str, RunCard] = field(default_factory=dict)
-    """Live or ended a moment ago: all that drawing has to look at, however many there were."""
+    """Live and recently ended runs. Drawing looks at these only, so its cost does not grow with the log."""
 
     def take(self, event: Event) -> RunCard:
         card = self.cards.get(event.run_id)
@@ -60,12 +60,12 @@ class Board:
         return card
 
     def _age(self, event: Event) -> None:
-        """Count what makes finished rows leave."""
+        """Count the turns after which finished rows disappear."""
         match event.body:
             case ToolStarted():
                 self.turns += 1
             case MessageAdded(message) if message.origin in _SAID:
-                # What had ended before the person spoke again leaves the list.
+                # Runs that ended before the person's new message leave the list.
                 self.turns += LINGER_TURNS_FAILED
             case _:
                 pass
@@ -79,7 +79,7 @@ class Board:
             self.changed = True
 
     def forget(self, run_id: str) -> None:
-        """Take a run off the board, so that its events can be taken again without being counted twice."""
+        """Remove a run from the board, so that its events can be replayed without being counted twice."""
         self.cards.pop(run_id, None)
         self._recent.pop(run_id, None)
 
@@ -88,20 +88,20 @@ class Board:
         return (card for card in self.cards.values() if not self._is_main(card))
 
     def recent(self, now: float) -> list[RunCard]:
-        """Agents that live or have ended within the longest time that any is shown."""
+        """Return live agents, and those that ended within the longest display time."""
         over = [
             card.id
             for card in self._recent.values()
             if card.ended_at is not None and now - card.ended_at >= LINGER_SECONDS_FAILED
         ]
-        # Forgotten here, so that drawing never looks at runs that ended long ago.
+        # Forget old runs here, so that drawing never looks at them.
         for run_id in over:
             del self._recent[run_id]
         return [card for card in self._recent.values() if not self._is_main(card)]
 
     def shown(self, now: float, *, background_only: bool = False) -> list[RunCard]:
-        """Return what the list of agents has to show: all that lives, finished ones for a while, and the
-        ancestors of those that live, so that no branch hangs in the air."""
+        """Return the agents of the list: live ones, recently finished ones, and the ancestors of live ones, so that
+        every branch starts at its root."""
         cards: dict[str, RunCard] = {}
         for card in self.recent(now):
             if background_only and not card.background:
@@ -129,7 +129,7 @@ class Board:
         self.cards[card.id] = card
         if self.backfill is None or event.seq == 1:
             return card
-        # A run that is taken up again comes with its counts; of others these are in the events.
+        # The start event of a resumed run has its counts. For other runs the log has them.
         self.backfill(card, isinstance(event.body, RunResumed))
         parent = card.parent_id
         while parent is not None and parent not in self.cards:
@@ -165,9 +165,9 @@ def counts(cards: Iterable[RunCard]) -> tuple[int, int]:
 
 
 def tree(cards: Iterable[RunCard], existing: Container[str | None] = ()) -> list[tuple[RunCard, int, bool]]:
-    """Cards in the order they are drawn, each with its level and whether it lost its parent:
-    branches with someone at work before finished ones, then by start; children below their
-    parent. `known` are runs that exist though they are not drawn."""
+    """Return cards in drawing order, each with its level and whether its parent is gone. Branches with a working run
+    precede finished ones, then the earliest start comes first; children are below their parent. `existing` are runs
+    that exist but are not drawn."""
     drawn = {card.id: card for card in cards}
     below: dict[str | None, list[RunCard]] = {}
     for card in drawn.values():
@@ -193,7 +193,7 @@ def tree(cards: Iterable[RunCard], existing: Container[str | None] = ()) -> list
 
     walk(None, 0)
     for card in drawn.values():
-        # A circle of parents, which no log should hold.
+        # A cycle of parents, which no log should contain.
         if card.id not in seen:
             seen.add(card.id)
             rows.append((card, 0, True))
@@ -204,7 +204,7 @@ _MOVES = ("run.created", "run.started", "run.resumed", "run.ended")
 
 
 def backfill_from(log: Log) -> Backfill:
-    """Costs a few rows of the log per run, whatever its length."""
+    """Return a function that reads a few rows of the log for each run, however long the run is."""
 
     def backfill(card: RunCard, with_counts: bool) -> None:
         reader = log.reader
@@ -212,7 +212,7 @@ def backfill_from(log: Log) -> Backfill:
             row = reader.run(card.id)
             past = list(reader.ordered(card.id, _MOVES))
         except RetinueError:
-            # A run can be watched without its past.
+            # A run can be watched without its history.
             return
         for _, event in past:
             card.apply(event)
@@ -226,10 +226,10 @@ def backfill_from(log: Log) -> Backfill:
 
 
 def load_conversation(board: Board, conversation: list[tuple[RunState, list[Event]]]) -> None:
-    """Show the board a conversation as it stands."""
+    """Load the current state of a conversation into the board."""
     for row, events in conversation:
         if row.state in LIVE and row.id in board.cards:
-            # What happens to it is on the board already.
+            # The board already follows its events.
             continue
         board.forget(row.id)
         for event in events:

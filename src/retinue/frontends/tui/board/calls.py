@@ -1,5 +1,5 @@
-"""Tool calls in words for people: what a call is about on one line, its arguments without JSON, the lines of an agent
-that works for the conversation, and the list of things to do."""
+"""Tool calls in words for people: a heading of one line, arguments without JSON, the lines of an agent that works for
+the conversation, and the to-do list."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from retinue.runs.notifications import STATUS_LABELS
 ARGUMENT_LINES = 200
 ARGUMENT_CHARACTERS = 20_000
 MAX_TODOS = 12
-# Arguments that the heading says, or that only the harness needs.
+# Arguments that the heading contains, or that only the harness needs.
 _IN_HEADING: Mapping[str, tuple[str, ...]] = {
     "read": ("offset", "limit"),
     "grep": ("path", "glob"),
@@ -32,12 +32,12 @@ _IN_HEADING: Mapping[str, tuple[str, ...]] = {
 
 
 def heading(call: ToolCall) -> str:
-    """Return `grep login in src`: the tool and what the call is about."""
+    """Return the tool and the subject of its call, as in `grep login in src`."""
     return fit(one_line(call_text.heading(call)), call_text.SUBJECT_CHARACTERS + 20)
 
 
 def arguments(call: ToolCall) -> Text:
-    """Return what was asked beyond what the heading says; a command as it would be typed."""
+    """Return the arguments that the heading does not contain; a command is shown as a person would type it."""
     if call.broken is not None:
         return Text(clean(call.broken)[:ARGUMENT_CHARACTERS], STYLES["error"])
     tool, values = call_text.tool_of(call), dict(call.arguments)
@@ -47,7 +47,7 @@ def arguments(call: ToolCall) -> Text:
         lines.append(f"$ {command}")
     else:
         key = call_text.subject_key(tool, values)
-        # The heading has all of a short one.
+        # The heading contains a short command completely.
         if key is not None and len(one_line(str(values[key]))) <= call_text.SUBJECT_CHARACTERS:
             del values[key]
     for key in _IN_HEADING.get(tool, ()):
@@ -59,7 +59,7 @@ def arguments(call: ToolCall) -> Text:
 
 
 def _argument(name: str, value: Any, margin: str = "") -> list[str]:
-    """Return an argument as people would write it down: `name: value`, longer values below their name."""
+    """Return an argument as `name: value`, with longer values below their name."""
     if value is None or value in ("", [], {}):
         return []
     if isinstance(value, bool):
@@ -96,7 +96,7 @@ _CLOSINGS = (
 
 
 def agent_lines(card: RunCard, now: float, window: Window, *, frame: int = 0, motion: bool = True) -> list[Text]:
-    """Return how an agent stands, and what it does or how it ended: `⠹ ↻3≤30 · 3 tool uses` and `⎿ reading…`."""
+    """Return an agent's numbers, and its activity or ending: `⠹ ↻3≤30 · 3 tool uses` and `⎿ reading…`."""
     mark, style = icon(card, frame, motion=motion)
     numbers = stats(card, now, window, time=card.succeeded)
     state = Text.assemble((mark, STYLES[style]), " ", numbers)
@@ -106,7 +106,7 @@ def agent_lines(card: RunCard, now: float, window: Window, *, frame: int = 0, mo
 
 
 def ending(card: RunCard) -> str:
-    """Return what an agent does, or how it ended."""
+    """Return an agent's current activity, or how it ended."""
     if card.live:
         return one_line(card.activity())
     label = STATUS_LABELS.get(card.status, card.status.capitalize())
@@ -119,12 +119,12 @@ def ending(card: RunCard) -> str:
 
 
 def is_in_background(text: str) -> bool:
-    """Return whether the result of a call says that its agent goes on in the background."""
+    """Return whether the result of a call states that its agent continues in the background."""
     return _STARTED.search(text[:200]) is not None
 
 
 def result_for_people(text: str) -> str:
-    """Return the result of an agent without the lines that tell the model how to go on."""
+    """Return the result of an agent without the lines that tell the model how to continue."""
     frame = _FRAME.match(text)
     body = text[frame.end() :] if frame is not None else text
     before, _, last = body.rstrip().rpartition("\n\n")
@@ -133,11 +133,11 @@ def result_for_people(text: str) -> str:
     return body
 
 
-# What is to be done
+# To-do lists
 
 
 def todo_lines(todos: Sequence[Todo], width: int) -> list[Text]:
-    """Return the list with a sign for each entry; of a long one what was done long ago is a number."""
+    """Return the list with a sign for each entry. In a long list, a number replaces the entries completed first."""
     done = sum(todo.status == "completed" for todo in todos)
     lines = [Text.assemble(("To do", "bold"), (f" · {done} of {len(todos)} done", STYLES["dim"]))]
     shown = list(todos)

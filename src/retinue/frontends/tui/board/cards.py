@@ -1,4 +1,4 @@
-"""One run as people see it: kept up to date event by event, so that drawing looks at nothing else."""
+"""One run as people see it. Every event updates the card, so that drawing needs nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from retinue.core.tool_names import canonical
 
 ACTIVITY_CHARACTERS = 60
 
-# What an agent does with a tool, and with several calls of it to what.
+# The activity of each tool, and the noun for the objects of several calls.
 _VERBS: dict[str, tuple[str, str]] = {
     "read": ("reading", "files"),
     "write": ("writing", "files"),
@@ -55,7 +55,7 @@ def describe(tools: Iterable[str], text: str = "") -> str:
     return clip(first_line(text), ACTIVITY_CHARACTERS) or "thinking…"
 
 
-# How large the context of a model is, by its full name; None when that is not known.
+# Returns the context size of a model by its full name; None when it is unknown.
 Window = Callable[[str], int | None]
 
 
@@ -63,7 +63,7 @@ class RunCard(ActiveRun):
     """A run of the board."""
 
     ended_turn: int = 0
-    """How many tool calls main had started when this run ended: finished rows linger by turns."""
+    """The board's `turns` when this run ended, by which its row disappears."""
 
     @property
     def at_work(self) -> bool:
@@ -71,7 +71,7 @@ class RunCard(ActiveRun):
 
     @property
     def is_main(self) -> bool:
-        """Return whether it is a run that a person talks to."""
+        """Return whether a person talks to this run directly."""
         return self.depth == 0 and self.parent_id is None and bool(self.agent)
 
     @property
@@ -83,7 +83,7 @@ class RunCard(ActiveRun):
         return self.description or first_line(self.task)
 
     def activity(self) -> str:
-        """Return what it does right now, in a few words."""
+        """Return its current activity in a few words."""
         if self.state == "waiting":
             return f"{status_word(self.state)} for an answer" + optional(": {}", next(iter(self.asks.values()), ""))
         return describe(self.tools.values(), self.text)
@@ -102,6 +102,6 @@ class RunCard(ActiveRun):
         return context_percent(self.context_tokens, window(self.model))
 
     def mark_lost(self, at: float) -> None:
-        """Note that its process is gone: it neither works nor has it ended."""
+        """Note that its process is gone: the run neither works nor has ended."""
         if self.live:
             self.end("interrupted", at)

@@ -16,10 +16,10 @@ from retinue.frontends.tui.board.cards import RunCard, Window
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.08
 STILL = STATUS_MARKS["running"].sign
-"""In place of the spinner where motion is unwanted."""
+"""Replaces the spinner for people who want no motion."""
 SEPARATOR = " · "
 
-# Which number goes first where there is no room for all.
+# The order in which numbers are left out where there is too little room.
 _SPARE = ("cost", "tools", "tokens", "turns", "time")
 
 
@@ -34,8 +34,8 @@ def icon(card: RunCard, frame: int, *, motion: bool = True) -> tuple[str, str]:
 def stats(
     card: RunCard, now: float, window: Window, *, cost: bool = False, room: int | None = None, time: bool = True
 ) -> Text:
-    """Return `↻5≤30 · 3 tool uses · 33.8k token (62% · ⇊2) · ~$0.02 · 12.3s`; parts that say nothing
-    are left out, and so are the least needed ones when there is less `room` than that."""
+    """Return `↻5≤30 · 3 tool uses · 33.8k token (62% · ⇊2) · ~$0.02 · 12.3s` without empty parts. Where `room` is too
+    small, the least important parts are left out as well."""
     parts = _parts(card, now, window, cost=cost, time=time)
     text = Text(SEPARATOR).join(parts.values())
     for name in _SPARE:
@@ -75,7 +75,7 @@ def _tokens(card: RunCard, window: Window) -> Text:
     return Text.assemble(text, " (", Text(SEPARATOR).join(notes), ")")
 
 
-# The names that agent files use, as colours that differ on light and on dark screens.
+# The colour names of agent files, with colours that can be told apart on light and dark screens.
 _COLOURS = {
     "red": "#dc2626",
     "orange": "#ea580c",
@@ -99,7 +99,7 @@ _COLOURS = {
 
 @lru_cache(maxsize=256)
 def resolve(color: object) -> str | None:
-    """Return `#rrggbb` for a name or for hex digits in either length; None for what is no colour."""
+    """Return `#rrggbb` for a name or for three or six hex digits; None for any other value."""
     if not isinstance(color, str):
         return None
     name = color.strip().lower()
@@ -118,7 +118,7 @@ def resolve(color: object) -> str | None:
 
 @lru_cache(maxsize=256)
 def badge(color: object) -> str | None:
-    """Return a style with the colour behind and black or white, whichever reads better, in front."""
+    """Return a style with the colour as background, and black or white text, whichever has more contrast."""
     back = resolve(color)
     if back is None:
         return None
@@ -127,7 +127,7 @@ def badge(color: object) -> str | None:
 
 
 def contrast(one: str, other: str) -> float:
-    """Return the contrast of two `#rrggbb` colours, as WCAG counts it: 1 to 21."""
+    """Return the contrast of two `#rrggbb` colours as WCAG defines it: 1 to 21."""
     low, high = sorted((_luminance(one), _luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
@@ -136,7 +136,7 @@ def _luminance(color: str) -> float:
     luminance = 0.0
     for at, share in ((1, 0.2126), (3, 0.7152), (5, 0.0722)):
         channel = int(color[at : at + 2], 16) / 255
-        # The formula of WCAG: dark parts are linear, others have a gamma.
+        # The formula of WCAG: linear for dark values, with a gamma for others.
         linear = channel / 12.92
         if channel > 0.03928:
             linear = ((channel + 0.055) / 1.055) ** 2.4

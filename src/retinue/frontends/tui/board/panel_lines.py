@@ -1,8 +1,8 @@
 """The list of agents below the prompt, as lines, and the selection in it.
 
-It is a heading and a tree of runs in at most 12 rows. What does not fit is counted: the selected run and working ones
-go first, then the queue (always one row), then finished ones. No line is wider than the terminal; in a narrow one the
-description shrinks first, then numbers are left out.
+The list is a heading and a tree of runs in at most 12 rows. The selected run and working runs get rows first, then the
+queue (always one row), then finished runs; the last row counts the runs that do not fit. No line is wider than the
+terminal: in a narrow one the description is shortened first, then numbers are left out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Display = Literal["auto", "rich", "compact"]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How the list is to be drawn, and for whom. `hint` says in its heading what keys do."""
+    """The display options of the list. `hint` explains the keys in the heading."""
 
     width: int = 80
     mode: Mode = "all"
@@ -60,7 +60,7 @@ class Look:
 
 
 def listed_agents(board: Board, now: float, look: Look) -> list[RunCard]:
-    """Return the agents that the list has to show: those that live, and finished ones for a while."""
+    """Return the agents of the list: live ones and recently finished ones."""
     if look.mode == "off" or look.width < MIN_WIDTH:
         return []
     cards = board.shown(now, background_only=look.mode == "background")
@@ -71,7 +71,7 @@ def listed_agents(board: Board, now: float, look: Look) -> list[RunCard]:
 
 
 def selectable(board: Board, cards: Iterable[RunCard]) -> list[RunCard]:
-    """Return those that have begun, in the order of their rows: queued ones share a row."""
+    """Return the runs that have begun, in the order of their rows. Queued runs share one row."""
     begun = [card for card in cards if card.status != "queued"]
     return [card for card, _, _ in tree(begun, {*board.cards, board.main_id})]
 
@@ -107,8 +107,8 @@ def _height(cards: Iterable[RunCard], *, rich: bool) -> int:
 def _choose(
     cards: list[RunCard], room: int, rich: bool, selected: str | None = None
 ) -> tuple[list[RunCard], list[RunCard]]:
-    """Return what fits, with the ancestors of each, the selected one and working ones first, and what does not. One
-    row is kept for the footer as soon as something is left out."""
+    """Return the runs that fit, with their ancestors, and the runs that do not. The selected run and working runs
+    come first. As soon as a run does not fit, one row is reserved for the footer."""
     if _height(cards, rich=rich) <= room:
         return cards, []
     by_id = {card.id: card for card in cards}
@@ -159,7 +159,7 @@ class _Rows:
     rich: bool
 
     def draw(self, cards: list[RunCard], queued: list[RunCard], hidden: list[RunCard]) -> list[Text]:
-        """Branches with someone at work, the queue, finished branches, what is hidden."""
+        """Return working branches, the queue, finished branches and the count of hidden runs."""
         drawn = tree(cards, {*self.board.cards, self.board.main_id})
         split = 0
         while split < len(drawn) and (drawn[split][1] or not self._over(drawn, split)):
@@ -173,7 +173,7 @@ class _Rows:
         return lines
 
     def _over(self, drawn: list[tuple[RunCard, int, bool]], at: int) -> bool:
-        """Return whether nobody in the branch that begins here is at work."""
+        """Return whether no run of the branch that begins here is at work."""
         if drawn[at][0].at_work:
             return False
         for card, level, _ in drawn[at + 1 :]:
@@ -227,7 +227,7 @@ class _Rows:
 
 
 def name_of(card: RunCard) -> Text:
-    """Return the name of a run; one that lives wears the colour of its file."""
+    """Return the name of a run; a live run has the colour from its agent file."""
     style = badge(card.color)
     if card.live and style:
         return Text(f" {one_line(card.label)} ", style)
@@ -235,7 +235,7 @@ def name_of(card: RunCard) -> Text:
 
 
 def description_of(card: RunCard) -> str:
-    """Return what a run works on, where that is not its name."""
+    """Return the description of a run, where it differs from its name."""
     if card.about == card.label:
         return ""
     return one_line(card.about)
@@ -265,24 +265,24 @@ def _footer(hidden: list[RunCard]) -> Text:
 
 @dataclass(slots=True)
 class AgentSelection:
-    """The selection in the list, by run and not by row: rows come and go under it. `selected`
-    None means that the editor has the keys."""
+    """The selected run of the list. It is a run rather than a row, because rows appear and disappear. While
+    `selected` is None, the editor has the focus."""
 
     selected: str | None = None
     pinned: str | None = None
     """The run whose viewer is open: it stays in the list after it has ended."""
     _row: int = 0
-    """Where the selection was last: it stays about there when its run leaves the list."""
+    """The last row of the selection, near which it stays when its run leaves the list."""
 
     def enter(self, rows: Sequence[RunCard]) -> bool:
-        """Go from an empty prompt into the list. Return whether there is one."""
+        """Move from an empty prompt into the list. Return whether the list has a row."""
         self.leave()
         if rows:
             self._select(0, rows)
         return bool(rows)
 
     def move(self, step: int, rows: Sequence[RunCard]) -> None:
-        """Select another row, at most the last; above the first leave the list."""
+        """Select another row, at most the last; a step above the first row leaves the list."""
         if self.selected is None:
             return
         row = self.index(rows) + step
@@ -302,7 +302,7 @@ class AgentSelection:
         return None
 
     def index(self, rows: Sequence[RunCard]) -> int:
-        """Return the row of the selection. Where its run is gone, the next one is selected."""
+        """Return the row of the selection. Where its run is gone, select the next one."""
         ids = [card.id for card in rows]
         if self.selected in ids:
             self._row = ids.index(self.selected)

@@ -1,4 +1,4 @@
-"""Questions as people see them: those of agents, and those that the main agent puts to the person with `ask_user`."""
+"""Questions as people see them: from agents, and from the main agent with `ask_user`."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ OPTION_CELLS = 400
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """`agent_id` is the run that asks; empty where the main agent asks itself. `several`: more than one option may be
+    """`agent_id` is the run that asks; it is empty for the main agent. `several`: more than one option may be
     chosen."""
 
     text: str
     options: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """What is said beside each option."""
+    """The note beside each option."""
     several: bool = False
     agent: str = ""
     agent_id: str = ""
 
 
 def asked_question(asked: ChildAsked) -> AskedQuestion:
-    """Return the question that an agent has put to the one that started it."""
+    """Return the question that an agent asked its parent."""
     return AskedQuestion(asked.question, asked.options, agent=asked.agent, agent_id=asked.run_id)
 
 
 def questions_of(call: ToolCall) -> tuple[AskedQuestion, ...]:
-    """Return what a call of `ask_user` or `ask_parent` asks, in its own form and in that of Claude Code."""
+    """Return the questions of a call of `ask_user` or `ask_parent`, in Retinue's form or in that of Claude Code."""
     arguments = call.arguments
     asked = arguments.get("questions")
     if not isinstance(asked, list) or not asked:
@@ -85,18 +85,18 @@ def question_lines(asked: AskedQuestion) -> list[Text]:
 
 
 def without_frames(text: str) -> str:
-    """Return what the harness told a model, without the tags around it."""
+    """Return a message from the harness to a model without the tags around it."""
     rows = []
     for row in text.split("\n"):
         bare = _TAG.sub("", row)
-        # A line that was nothing but a tag says nothing to people.
+        # A line that consisted of a tag only has nothing to show.
         if bare.strip() or not row.strip():
             rows.append(unescape(bare))
     return "\n".join(rows).strip("\n")
 
 
 def answers_of(result: str) -> str:
-    """Return what a person answered, from the result that the model reads."""
+    """Return the person's answer from the result that the model reads."""
     return re.sub(r"\AAnswer of [^:\n]*: ", "", result)
 
 

@@ -1,4 +1,4 @@
-"""What one run said, was told and did, in the order it happened: the content of a viewer."""
+"""The content of a viewer: the messages and actions of one run in order."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from retinue.frontends.tui.board.cards import RunCard
 
 # Characters of a result that are shown.
 RESULT_CHARACTERS = 500
-# Characters of an unfinished answer that are shown: its end is what one watches.
+# Characters of an unfinished answer that are shown, counted from its end.
 MAX_LIVE_CHARACTERS = 20_000
 
 
 @dataclass(slots=True)
 class RunStory:
-    """The events of one run as they are taken. `blocks` only grow, so the caller that draws them may keep what is
-    drawn; `version` changes with everything that could be seen."""
+    """The events of one run so far. `blocks` only grow, so that a caller may cache the lines of drawn blocks;
+    `version` changes whenever the display could change."""
 
     card: RunCard
     blocks: list[StoryStep] = field(default_factory=list)
-    """The steps that are shown: of a call its beginning and its end."""
+    """The displayed steps; a call has one for its start and one for its end."""
     calls: list[Entry] = field(default_factory=list)
     undone: list[Undone] = field(default_factory=list)
     created: RunCreated | None = None
     started: RunStarted | None = None
     progress: dict[str, str] = field(default_factory=dict)
-    """The newest line of each tool at work, by call."""
+    """The newest output line of each running call."""
     version: int = 0
     _story: Story = field(default_factory=Story)
 
@@ -59,7 +59,7 @@ class RunStory:
 
     @property
     def saying(self) -> str:
-        """The end of the answer that is being written."""
+        """Return the end of the unfinished answer."""
         return self._writing("answer")
 
     @property
@@ -78,7 +78,7 @@ class RunStory:
                 self.blocks.append(step)
             case "call", "ended" if entry.call is not None and entry.result is not None:
                 self.progress.pop(entry.call.id, None)
-                # Outputs are most of a long run, and little of each is shown: the whole is in the log.
+                # Outputs make up most of a long run. Little of each is shown; the log has the full text.
                 text = entry.result.text.strip("\n")
                 missing = len(text) - RESULT_CHARACTERS
                 entry.detail = f"… {missing:,} more characters" if missing > 0 else ""

@@ -1,8 +1,8 @@
-"""A viewer of one run without its screen: where it looks, what a key does, and the rows of its box.
+"""A viewer of one run without its screen: its scroll position, its keys, and the rows of its box.
 
-It follows the end of the transcript until someone scrolls up; End, or scrolling down to the end,
-follows again. Stopping takes the key twice in a row: any other key in between disarms it. Every row
-of the box is exactly as wide as the box.
+The viewer follows the end of the transcript until the person scrolls up. The End key, or scrolling down to the end,
+resumes following. To stop a run, the person presses the key twice in a row; any other key in between disarms it. Every
+row of the box is exactly as wide as the box.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Scroll = Literal["up", "down", "page_up", "page_down", "top", "bottom"]
 Turn = Literal["next", "previous", "next_view", "previous_view", "whole"]
 Move = Scroll | Turn | Action
 
-# What a person may change. A change that leaves nothing for a move keeps its default.
+# The keys that a person may change. A move for which no key is left keeps its defaults.
 KEYS: Mapping[Move, tuple[str, ...]] = {
     "up": ("up",),
     "down": ("down",),
@@ -72,7 +72,7 @@ HELP: Mapping[Move, str] = {
     "whole": "use the whole screen, or not",
 }
 
-# Keys that mean the same whatever was changed.
+# Keys that no setting changes.
 ALWAYS: Mapping[str, Move] = {
     "j": "down",
     "k": "up",
@@ -88,8 +88,8 @@ _DIRECT: Mapping[str, View] = {
 
 
 def bindings(settings: Mapping[str, str] | None = None) -> dict[str, Move]:
-    """Return which move each key makes. `settings` has keys by `viewer.` and the move, several with
-    commas between; they win over defaults, and `ALWAYS` over both."""
+    """Return the move of each key. `settings` has keys for `viewer.MOVE`, separated by commas. They take precedence
+    over defaults, and `ALWAYS` over both."""
     asked: dict[str, list[str]] = {}
     for name, value in (settings or {}).items():
         if name.startswith("viewer."):
@@ -105,7 +105,7 @@ def bindings(settings: Mapping[str, str] | None = None) -> dict[str, Move]:
 
 @dataclass(slots=True)
 class Viewer:
-    """`measure` before drawing says how much there is to see; `press` what a key wants."""
+    """The state of one viewer. Call `measure` with the size of the content before drawing, and `press` for a key."""
 
     keys: Mapping[str, Move] = field(default_factory=bindings)
     view: View = "transcript"
@@ -113,7 +113,7 @@ class Viewer:
     follow: bool = True
     armed: bool = False
     fullscreen: bool = False
-    """Whether it takes the whole screen."""
+    """Whether the viewer fills the screen."""
     query: str = ""
     matches: tuple[int, ...] = ()
     match: int | None = None
@@ -135,7 +135,7 @@ class Viewer:
         self._go(top)
 
     def press(self, key: str, *, can_stop: bool = False, can_steer: bool = False) -> Action | None:
-        """Return what the screen has to do about a key, if anything. Nothing moves while someone types."""
+        """Return the action that the screen must perform for a key, if any. Nothing moves while the person types."""
         if self.mode != "reading":
             return None
         armed, self.armed = self.armed, False
@@ -150,7 +150,7 @@ class Viewer:
         return None
 
     def _act(self, action: Action, *, can_stop: bool, can_steer: bool, armed: bool) -> Action | None:
-        """Return the action where it is possible now; the first press of stop only arms it."""
+        """Return the action if it is possible now; the first press of stop only arms it."""
         if action == "stop":
             self.armed = can_stop and not armed
             if self.armed or not can_stop:
@@ -183,7 +183,7 @@ class Viewer:
                 assert_never(move)
 
     def scroll(self, rows: int) -> None:
-        """By a wheel. Up pauses following; reaching the end takes it up again."""
+        """Scroll by the mouse wheel. Scrolling up pauses following; reaching the end resumes it."""
         if self.mode == "reading" and rows:
             self._go(self.top + rows)
             if self.view == "transcript":
@@ -193,11 +193,11 @@ class Viewer:
         self.view, self.query, self.matches, self.match = view, "", (), None
 
     def read(self) -> None:
-        """Back from typing."""
+        """Return from typing to reading."""
         self.mode = "reading"
 
     def search(self, query: str, lines: Sequence[Row]) -> None:
-        """Go to the first match from here on; an empty query forgets the search."""
+        """Go to the first match from the current line on; an empty query ends the search."""
         self.query = query.strip()
         self.read()
         self.find(lines)
@@ -206,7 +206,7 @@ class Viewer:
             self._look_at(after % len(self.matches))
 
     def find(self, lines: Sequence[Row]) -> None:
-        """Find the lines that the query is in, as they are now."""
+        """Find the query in the current lines."""
         words = self.query.casefold()
         matches = []
         for at, line in enumerate(lines):
@@ -223,7 +223,7 @@ class Viewer:
         self._tops[self.view] = min(max(top, 0), self._last)
 
     def _look_at(self, match: int) -> None:
-        """Show a match a third from the top, so that one sees what surrounds it."""
+        """Show a match a third below the top, with the lines around it."""
         self.match, self.follow = match, False
         line = self.matches[match]
         if not self.top <= line < self.top + self.height:
@@ -238,7 +238,7 @@ FRAME_ROWS = 6
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a box is drawn, and for whom."""
+    """The time and the display options of one drawing."""
 
     now: float
     frame: int = 0
@@ -248,8 +248,8 @@ class Moment:
 
 
 class Pages:
-    """The lines of the view that is open. Those of other views cost nothing; those of this one
-    are made again only when the run, the width or the theme changed."""
+    """The lines of the open view. They are drawn again only when the run, the width or the theme changed. Other views
+    cost nothing."""
 
     def __init__(self) -> None:
         self._transcript = Transcript()
@@ -264,11 +264,11 @@ class Pages:
 
     @property
     def behind(self) -> bool:
-        """Return whether there is more to draw of what is already known: then ask again soon."""
+        """Return whether some known steps are not drawn yet, so that the caller should draw again soon."""
         return bool(self._made) and self._made[0] == "transcript" and self._transcript.behind
 
     def _state(self, story: RunStory, viewer: Viewer, moment: Moment) -> tuple[object, ...]:
-        """Return what the lines of the open view depend on."""
+        """Return every value on which the lines of the open view depend."""
         match viewer.view:
             case "transcript" | "output":
                 return (story.version,)
@@ -306,7 +306,7 @@ def content_height(card: RunCard, height: int) -> int:
 def box_rows(
     card: RunCard, viewer: Viewer, lines: Sequence[Row], width: int, moment: Moment, note: str = ""
 ) -> list[Text]:
-    """Return the whole box; nothing where it could not be read anyway."""
+    """Return all rows of the box; none where the terminal is too small to read it."""
     if width < MIN_WIDTH:
         return []
     inner = width - 4
@@ -354,7 +354,7 @@ def _views(viewer: Viewer, width: int) -> Text:
 
 
 def _content(line: Row, viewer: Viewer) -> Text:
-    """Return a line with the words one searched for marked: a copy, for what is drawn stays."""
+    """Return a copy of a line with the matches marked. It must be a copy, because drawn lines are cached."""
     shown = text_of(line)
     if viewer.query and viewer.matches:
         for match in re.finditer(re.escape(viewer.query), shown.plain, re.IGNORECASE):

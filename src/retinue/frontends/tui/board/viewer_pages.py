@@ -1,7 +1,6 @@
-"""The views of a run as lines: its transcript, the prompt it was given, what it really did, its output, its facts.
+"""The views of a run as lines: transcript, prompt, effects, output and facts.
 
-Lines of the transcript that are drawn once stay drawn until the width changes, so that following a long run costs
-only what is new.
+Drawn lines of the transcript are cached until the width changes, so that following a long run costs only the new steps.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from retinue.frontends.tui.board.cards import Window
 from retinue.frontends.tui.board.questions import without_frames
 from retinue.frontends.tui.board.story import RunStory
 
-# Of one block: more is in the log and in the transcript file.
+# Characters of one block. The log and the transcript file have the full text.
 MAX_BLOCK_CHARACTERS = 40_000
 SHOWN_ARGUMENT_CHARACTERS = 2_000
 SLICE_ENTRIES = 50
-# What is drawn in one go: a few milliseconds, so that keys are heard meanwhile.
+# The amount drawn at once takes a few milliseconds, so that the app keeps responding to keys.
 SLICE_CHARACTERS = 20_000
 RULE = "───"
 LABEL_CELLS = 12
@@ -37,20 +36,20 @@ LABEL_CELLS = 12
 
 @dataclass(slots=True)
 class Transcript:
-    """Lines of one story at one width."""
+    """The lines of one story at one width."""
 
     width: int = 0
     themed: tuple[str, ...] = ()
     lines: list[Row] = field(default_factory=list)
     drawn: int = 0
-    """How many entries are among the lines."""
+    """How many entries have been drawn."""
     behind: bool = False
-    """Whether there are entries that are not: a long run is drawn slice by slice."""
+    """Whether some entries are not drawn yet: a long run is drawn slice by slice."""
 
     def update(self, story: RunStory, width: int) -> list[Row]:
-        """Return the lines so far, with those of an unfinished answer at the end. They are not to be changed."""
+        """Return the lines so far, with an unfinished answer at the end. The caller must not change them."""
         themed = tuple(STYLES.values())
-        # Everything is drawn again only for another width or theme, or where a run began anew.
+        # Everything is drawn again only for another width or theme, or after a run was restarted.
         if width != self.width or themed != self.themed or self.drawn > len(story.blocks):
             self.width, self.themed, self.lines, self.drawn = width, themed, [], 0
         budget = SLICE_CHARACTERS
@@ -67,7 +66,7 @@ class Transcript:
 
 
 def block_lines(step: StoryStep, width: int, *, first: bool = False) -> list[Row]:
-    """Return a rule, who it is, and what they said."""
+    """Return a rule, the speaker and the text."""
     entry = step.entry
     if entry.kind == "note":
         partial = optional(" What it had said: {}", entry.detail) if entry.topic == "retry" else ""
@@ -113,7 +112,7 @@ def _thought(text: str, width: int) -> list[Row]:
 
 
 def _ending(outcome: Outcome, width: int) -> list[Row]:
-    """Return how a run ended, where that is worth a word."""
+    """Return how a run ended, unless it completed normally."""
     if outcome.truncated:
         return _notice(f"{status_word(outcome.ended)}, {CUT_OFF}: the end is missing", width, bad=True)
     if outcome.ok and outcome.ended == "completed":
@@ -132,7 +131,7 @@ def _notice(text: str, width: int, *, bad: bool) -> list[Row]:
 
 
 def _live(story: RunStory, width: int, *, first: bool) -> list[Row]:
-    """Return what it says or does just now."""
+    """Return its unfinished answer or its current activity."""
     if not story.card.at_work:
         return []
     lines: list[Row] = []
@@ -150,7 +149,7 @@ def _live(story: RunStory, width: int, *, first: bool) -> list[Row]:
 
 
 def head(word: str, note: str = "", style: str = "accent") -> Text:
-    """Return the title of a block, and what is said beside it."""
+    """Return the title of a block with its note."""
     line = Text.assemble((f"[{word}]", f"bold {STYLES[style]}"))
     if note:
         line.append(f" {one_line(note)}", STYLES["dim"])
@@ -190,8 +189,8 @@ def _diff(changes: Text, width: int) -> list[Text]:
 
 
 def prompt_lines(story: RunStory, width: int) -> list[Text]:
-    """Return the task, then the instructions of the agent's file. What the harness adds to every run (folder,
-    date, tools) is not repeated here."""
+    """Return the task, then the instructions of the agent file. The context that the harness adds to every run
+    (folder, date, tools) is left out."""
     first = story.created
     if first is None:
         return [_dim("Not known yet.")]
@@ -205,7 +204,7 @@ def prompt_lines(story: RunStory, width: int) -> list[Text]:
 
 
 def output_lines(story: RunStory, width: int) -> list[Text]:
-    """Return the result; while there is none, what it says."""
+    """Return the result; before the run has one, its newest answer."""
     outcome = story.card.outcome
     if outcome is None:
         state = "the run has not ended" if story.card.live else "the run was interrupted"
@@ -226,7 +225,7 @@ def _last_answer(story: RunStory) -> str:
 
 
 def effects_lines(story: RunStory, width: int) -> list[Text]:
-    """Return what its tools read, wrote, ran and reached, turn by turn, and who let them."""
+    """Return what its tools read, wrote, ran and reached, turn by turn, and who allowed it."""
     first = story.started or story.created
     cwd = first.cwd if first is not None else ""
     turns = call_effects(story.calls, live=story.card.live)
@@ -270,7 +269,7 @@ def _effect(call: CallEffect, cwd: str, width: int) -> list[Text]:
 
 
 def info_lines(story: RunStory, width: int, now: float, window: Window) -> list[Text]:
-    """Return everything that is known of the run, one fact per row."""
+    """Return all known facts of the run, one per row."""
     facts = {**_stand(story, now), **_used(story, window), **_origin(story)}
     outcome = story.card.outcome
     if outcome is not None:
@@ -352,7 +351,7 @@ def _plain(text: str, width: int, style: str = "") -> list[Text]:
 
 
 def _fact(name: str, value: str, width: int, style: str = "") -> list[Text]:
-    """Return a name and its value, which goes on below itself."""
+    """Return a name and its value; a long value continues below itself."""
     label = one_line(name)
     if name.startswith(" "):
         label = f"  {label}"

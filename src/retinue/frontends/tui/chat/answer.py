@@ -1,9 +1,8 @@
-"""What was said in a conversation: a person's words, the model's text as it comes, notices of the app.
+"""Text in a conversation: the person's messages, the streamed answers of the model, and notices of the app.
 
-An answer that grows is drawn piece by piece, each part of it once. Parsing all of a long answer again with every word
-took seconds for a megabyte (G3 of the findings on scale). Here the lines of finished blocks are kept as they are,
-only the last block is drawn again, and a block that grows too long is finished early. So a step costs the same
-however long the answer is.
+A growing answer is drawn piece by piece. Parsing all of it again with every word would take seconds for a megabyte.
+Therefore the lines of finished blocks are cached, only the last block is drawn again, and a block that grows too long
+is finished early. The cost of a step does not depend on the length of the answer.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from retinue.app.text import optional
 from retinue.core.format import format_bytes
 from retinue.core.person_prompt import describe_blocks, words_of
 
-# Characters that one step takes: a few milliseconds, so that keys are heard meanwhile.
+# Characters that one step draws in a few milliseconds, so that the app keeps responding to keys.
 STEP_CHARACTERS = 1_000
-# The longest block that is drawn again while it grows.
+# Characters of the longest block that is drawn again while it grows.
 MAX_OPEN_CHARACTERS = 3_000
 # The columns of a table depend on all its rows, so it may be longer.
 MAX_TABLE_CHARACTERS = 6_000
@@ -41,21 +40,22 @@ MAX_TABLE_CHARACTERS = 6_000
 
 @dataclass(slots=True)
 class Draft:
-    """The lines of one answer at one width. `parsed` counts the characters that were parsed, again and again."""
+    """The lines of one answer at one width. `parsed` is the number of characters parsed so far, repetitions
+    included."""
 
     width: int
     lines: list[Text] = field(default_factory=list)
-    """Of finished blocks. They stay as they are."""
+    """Lines of finished blocks, which no longer change."""
     last: list[Text] = field(default_factory=list)
-    """Of the block that may still grow."""
+    """Lines of the block that may still grow."""
     parsed: int = 0
     _open: str = ""
     _waiting: str = ""
     _joined: bool = True
-    """Whether the next block follows without a blank line: it is the first, or goes on with one that was cut."""
+    """Whether the next block follows without a blank line: it is the first, or it continues a block that was cut."""
 
     def write(self, text: str) -> None:
-        """Add a piece of the answer, which the next steps draw."""
+        """Add a piece of the answer; the next steps draw it."""
         self._waiting += text
 
     @property
@@ -67,14 +67,14 @@ class Draft:
         return len(self.lines) + len(self.last)
 
     def line(self, at: int) -> Text:
-        """Return the line in this row; an empty one below the end."""
+        """Return the line of a row; an empty one below the end."""
         if at < len(self.lines):
             return self.lines[at]
         at -= len(self.lines)
         return self.last[at] if at < len(self.last) else Text()
 
     def step(self) -> None:
-        """Draw a part of what waits."""
+        """Draw a part of the waiting text."""
         self._open += self._waiting[:STEP_CHARACTERS]
         self._waiting = self._waiting[STEP_CHARACTERS:]
         tokens = parse(self._open)
@@ -99,7 +99,8 @@ class Draft:
         return [Text(), *lines]
 
     def _cut(self, first: Token) -> None:
-        """Finish a block that is too long at the end of a line. What follows goes on as the same kind of block."""
+        """Finish a block that is too long at the end of a line. The text after it continues as the same kind of
+        block."""
         end = _cut_place(self._open)
         done, following = self._open[:end], self._open[end:]
         again = ""
@@ -116,8 +117,8 @@ class Draft:
 
 
 def _last_block(tokens: Sequence[Token], text: str) -> tuple[int, int]:
-    """Return the first token of the last block, and its line. A block in a line that has not ended does not count:
-    `1` may become `1. an item` of the list before it."""
+    """Return the first token of the last block, and its line. A block in an unfinished line is ignored: `1` may become
+    `1. an item` of the list before it."""
     unfinished = text.count("\n")
     at = line = 0
     for number, token in enumerate(tokens):
@@ -158,16 +159,16 @@ FLUSH_SECONDS = 0.05
 # Drawing streamed text may take one part of this many of the time: the rest is for the keys.
 DRAWING_SHARE = 4
 MIN_PAUSE_SECONDS = 0.005
-# Of one answer on the screen: 1,500 lines or so. The log has all of it.
+# Characters of one answer on the screen, about 1,500 lines. The log has all of it.
 MAX_ANSWER_CHARACTERS = 100_000
-# Lines of one answer that are kept as Textual draws them.
+# Lines of one answer that are cached in Textual's form.
 MAX_CACHED_STRIPS = 300
-# What is drawn at once, before anything else happens: most answers are shorter.
+# Characters that are drawn immediately. Most answers are shorter.
 MAX_IMMEDIATE_CHARACTERS = 4_000
 
 
 class Said(Static):
-    """A person's words. A long paste is shown by its beginning."""
+    """A person's message. Of a long one the beginning is shown."""
 
     def __init__(self, text: str) -> None:
         shown, missing = cut_lines(clean(words_of(text)), SAID_LINES, SAID_CHARACTERS)
@@ -179,16 +180,16 @@ class Said(Static):
 
 
 class Notice(Static):
-    """Something the person should know: `kind` is `warning`, `error` or `info`."""
+    """A notice for the person: `kind` is `warning`, `error` or `info`."""
 
     def __init__(self, text: str, kind: str = "info") -> None:
         super().__init__(Text(clean(text)), classes=f"notice {kind}")
 
 
 class Answer(Widget):
-    """The model's text, as it comes: pieces gather and are drawn together, the less often the longer drawing takes,
-    so that neither keys nor other runs wait for it. One widget however long the text is; of a very long one the
-    beginning is shown."""
+    """The streamed text of the model. Pieces are collected and drawn together; the longer drawing takes, the less often
+    it happens, so that neither keys nor other runs wait for it. The text is one widget, however long it is; of a very
+    long text the beginning is shown."""
 
     DEFAULT_CSS = "Answer { height: auto; }"
 
@@ -198,12 +199,12 @@ class Answer(Widget):
         # Characters that are not shown.
         self.hidden = 0
         self._draft: Draft | None = None
-        # Of another width or theme: shown until the draft that replaces it is drawn.
+        # The draft of an earlier width or theme, shown until its replacement is drawn.
         self._shown: Draft | None = None
         self._strips: dict[int, Strip] = {}
         self._drawing: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
-        # What it said before the output limit cut it off, where it goes on after that.
+        # The text before the output limit cut the answer off, if the model continues it.
         self._before = ""
         self._keep(text)
 
@@ -231,7 +232,7 @@ class Answer(Widget):
         """Draw everything: `text` where it differs from what was streamed."""
         self._hurry.set()
         if text is not None:
-            # Of a very long text only what is shown is looked at.
+            # Compare only the displayed part of a very long text.
             shown = clean(text[:MAX_ANSWER_CHARACTERS])
             if (self._before + shown)[:MAX_ANSWER_CHARACTERS] != self.source:
                 self.source, self.hidden = self._before, 0
@@ -247,7 +248,7 @@ class Answer(Widget):
             self.refresh(layout=True)
 
     def _keep(self, text: str) -> str:
-        """Add to the text, and return what of it is shown."""
+        """Add to the text, and return the part that is shown."""
         room = MAX_ANSWER_CHARACTERS - len(self.source)
         shown = clean(text[:room])[:room]
         self.source += shown
@@ -283,14 +284,14 @@ class Answer(Widget):
             spent = time.perf_counter() - began
             pause = max(FLUSH_SECONDS, spent * (DRAWING_SHARE - 1))
             if self._hurry.is_set():
-                # A key goes through several tasks before it is seen: all of them get their turn.
+                # A key passes through several tasks before it takes effect: let each of them run.
                 await asyncio.sleep(max(spent, MIN_PAUSE_SECONDS))
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._hurry.wait()
 
-    # What Textual asks for
+    # Called by Textual
 
     @property
     def _height(self) -> int:
@@ -306,7 +307,7 @@ class Answer(Widget):
 
     def render_line(self, y: int) -> Strip:
         draft, selection = self._shown or self._draft, self.text_selection
-        # Lines of finished blocks do not change: scrolling past them costs next to nothing.
+        # Lines of finished blocks do not change, so they are cached for scrolling.
         is_finished = draft is not None and y < len(draft.lines) and selection is None
         if is_finished and y in self._strips:
             return self._strips[y]
@@ -343,7 +344,7 @@ class Answer(Widget):
 
 def strip_of(line: Text, console: Console, width: int, style: Style) -> Strip:
     """Return a line as Textual draws it, filled up to `width`."""
-    # `render` leaves the style of the whole line out where the line has no other.
+    # `render` omits the style of the whole line if the line has no other style.
     own = console.get_style(line.style, default="")
     drawn = Strip(Segment.apply_style(line.render(console), own), line.cell_len)
     return drawn.adjust_cell_length(width, style).apply_style(style)

@@ -1,5 +1,5 @@
-"""Parts of a transcript that are short until someone opens them: thinking, tool calls, agents at work; and the list
-of things to do."""
+"""Folded parts of a transcript, which the person can open: thinking, tool calls and agents at work. Also the to-do
+list."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from retinue.frontends.tui.board.cards import RunCard, Window
 SHOWN_LINES = 200
 SHOWN_CHARACTERS = 20_000
 PROGRESS_KEPT = 4_000
-# Of what an agent found; a second look shows all of it.
+# Characters of an agent's report when it is opened first. Opening it again shows all of it.
 REPORT_LINES = 40
-# Of a diff, before someone opens it.
+# Lines of a folded diff.
 DIFF_LINES = 10
 _REPORTS = SPAWNING | {"get_subagent_result"}
 _AT_WORK = re.compile(r"Agent: .*\nType: .* \| Status: (?:queued|starting|running|waiting)\b")
 
 
 class Folded(Static, can_focus=True):
-    """One widget however much is inside: what is folded is not laid out at all."""
+    """One widget, however much it contains. Folded content is not laid out."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,space", "flip", "open or fold", show=False),
@@ -66,7 +66,7 @@ class Folded(Static, can_focus=True):
         raise NotImplementedError
 
     def preview(self) -> Sequence[Text]:
-        """Return lines that stay below the first one while the rest is folded."""
+        """Return the lines that stay visible below the first one while the block is folded."""
         return ()
 
     def fold(self, folded: bool) -> None:
@@ -82,7 +82,7 @@ class Folded(Static, can_focus=True):
         self.action_flip()
 
     def redraw(self) -> None:
-        # Before it is on the screen its size is not known; `on_mount` draws it.
+        # Before the block is on the screen its size is unknown; `on_mount` draws it.
         if not self.is_attached:
             return
         line = Text(no_wrap=True, overflow="ellipsis")
@@ -98,7 +98,7 @@ class Folded(Static, can_focus=True):
 
 
 class Thinking(Folded):
-    """What the model thought."""
+    """The reasoning of the model."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__("thinking")
@@ -116,7 +116,7 @@ class Thinking(Folded):
 
 
 class ToolBlock(Folded):
-    """One call, as its entry in the story has it: what it is about, how it went; open with its arguments or diff, and
+    """One tool call, from its entry in the story: a heading and the outcome; when open, also its arguments or diff and
     its result."""
 
     shows_time: ClassVar[bool] = True
@@ -138,7 +138,7 @@ class ToolBlock(Folded):
         return self.result is not None and "\n" in self.result.text and not self.result.is_error
 
     def action_flip(self) -> None:
-        """Open or fold. A long report of an agent opens with its two ends, and then whole."""
+        """Open or fold. A long report of an agent opens first with its two ends, then completely."""
         is_report = self.result is not None and self.call.name in _REPORTS
         is_long = is_report and self.result is not None and self.result.text.count("\n") >= REPORT_LINES
         self._whole = self.unfolded and not self._whole and is_long
@@ -194,12 +194,13 @@ class ToolBlock(Folded):
         return Group(*parts)
 
     def _change(self) -> Text | None:
-        """Return the diff of a call that changes files. A result that shows it has more context than the call."""
+        """Return the diff of a call that changes files. The diff in a result has more context than the one in the
+        call."""
         asked = diff_of(self.call)
         if asked is None or self.result is None or not self.is_changed:
             return asked
         shown = cut_lines(clean(self.result.text), SHOWN_LINES, SHOWN_CHARACTERS)[0]
-        # The sentence before the diff says what the heading says.
+        # The sentence before the diff repeats the heading.
         first, _, diff = shown.partition("\n")
         return styled(diff if first.endswith(":") and diff.startswith("@@") else shown)
 
@@ -246,7 +247,7 @@ class ToolBlock(Folded):
 
 
 class AgentBlock(ToolBlock):
-    """A call that starts an agent: how the agent stands while the call waits for it, and how it ended."""
+    """A call that starts an agent. It shows the agent's progress while the call waits, and then how the agent ended."""
 
     def __init__(self, entry: Entry) -> None:
         super().__init__(entry)
@@ -254,7 +255,7 @@ class AgentBlock(ToolBlock):
         self._text = ""
 
     def paint(self, card: RunCard, now: float, window: Window, *, frame: int = 0, motion: bool = True) -> None:
-        """Show the agent as it stands. What looks the same is not drawn again."""
+        """Show the current state of the agent. An unchanged display is not drawn again."""
         lines = agent_lines(card, now, window, frame=frame, motion=motion)
         if card.outcome is not None:
             self._text = card.outcome.text
@@ -279,7 +280,7 @@ class AgentBlock(ToolBlock):
         return [line.copy() for line in self._lines]
 
     def body(self) -> RenderableType:
-        """Return how it stands, what it was asked, and what it found."""
+        """Return the agent's state, its task and its report."""
         parts: list[RenderableType] = [*self.preview(), arguments(self.call)]
         if self.result is not None:
             text = clean((self._text or result_for_people(self.result.text))[:SHOWN_CHARACTERS])
@@ -292,7 +293,7 @@ class AgentBlock(ToolBlock):
 
 
 class Checklist(Static):
-    """What the main agent has to do: one list, which shows each change where it stands."""
+    """The to-do list of the main agent. Each change moves the open list to the end of the conversation."""
 
     def __init__(self, todos: Sequence[Todo]) -> None:
         super().__init__("", classes="checklist")
@@ -316,7 +317,7 @@ class Checklist(Static):
 
 
 def report(text: str) -> Text:
-    """Return what an agent found: whole if it is short, else its two ends and how much is between them."""
+    """Return a short report of an agent completely; of a long one both ends, and how much is between them."""
     head, missing, tail = ends(text, REPORT_LINES)
     drawn = Text(head[:SHOWN_CHARACTERS], STYLES["dim"])
     if missing:

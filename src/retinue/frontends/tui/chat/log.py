@@ -28,13 +28,13 @@ from retinue.frontends.tui.chat.question import QuestionBlock, QuestionBox
 from retinue.runs.notifications import ending
 from retinue.runs.record import RESUME_PROMPT
 
-# Parts that are kept on the screen; older ones are in the log, and in the viewer.
+# Blocks that stay on the screen. Older ones are in the log and in the viewer.
 MAX_BLOCKS = 300
 CUT_BLOCKS = 100
-# Parts that are put on the screen in one go.
+# Blocks that are mounted at once.
 BLOCKS_PER_MOUNT = 20
 MOUNT_PAUSE_SECONDS = 0.02
-# The notes that are shown, each with its kind.
+# The displayed notes, each with its kind.
 NOTES: Mapping[Topic | None, str] = {
     "compacted": "info",
     "limit": "warning",
@@ -47,7 +47,7 @@ EARLIER = "Earlier parts of the conversation are not shown here; the viewer has 
 
 
 class ChatLog(VerticalScroll, can_focus=False):
-    """Shows the events of one run, live or from the log. `board` knows the agents that its calls start."""
+    """Shows the events of one run, live or from the log. `board` has the agents that its calls start."""
 
     # The width does not change when the scroll bar appears: nothing is drawn twice.
     DEFAULT_CSS = "ChatLog { scrollbar-gutter: stable; }"
@@ -58,18 +58,18 @@ class ChatLog(VerticalScroll, can_focus=False):
         self._checklist: Checklist | None = None
         self._questions: list[QuestionBox] = []  # of agents that still wait for an answer
         self._story = Story()
-        # Entries that may still change. One widget may show an answer that was cut off and its rest.
+        # Entries that may still change. One widget may show both an answer that was cut off and its continuation.
         self._answers: dict[Entry, Answer] = {}
         self._thoughts: dict[Entry, Thinking] = {}
         self._tools: dict[Entry, ToolBlock] = {}
         self._waiting: deque[Event] = deque()
         self._busy = False
-        # Parts of a conversation from the log: only those that stay are put on the screen.
+        # Blocks of a conversation from the log, before the newest of them are mounted.
         self._collected: list[Widget] | None = None
-        # Ends that were shown before the main agent heard of them.
+        # Ends of agents that were shown before the main agent was told of them.
         self._early: set[EndKey] = set()
         self._cutting = False
-        # Whether new tool calls are shown open.
+        # Whether new tool calls are open.
         self.unfolded = False
         # The context sizes of models, for `paint`.
         self._window: Window = lambda model: None
@@ -114,7 +114,7 @@ class ChatLog(VerticalScroll, can_focus=False):
                 pass
 
     async def show(self, events: Sequence[Event]) -> None:
-        """Show an earlier conversation, or its end, in place of this one."""
+        """Replace this conversation on the screen by an earlier one, or by its end."""
         await self.empty()
         blocks: list[Widget] = []
         self._collected = blocks
@@ -133,14 +133,14 @@ class ChatLog(VerticalScroll, can_focus=False):
 
     @work(group="earlier", exclusive=True)
     async def _mount_earlier(self, blocks: list[Widget]) -> None:
-        """Put what is above the screen there, a few parts at a time: keys are heard meanwhile."""
+        """Mount the blocks above the visible screen, a few at a time, so that the app keeps responding to keys."""
         while blocks:
             await self.mount(*blocks[-BLOCKS_PER_MOUNT:], before=0)
             del blocks[-BLOCKS_PER_MOUNT:]
             await asyncio.sleep(MOUNT_PAUSE_SECONDS)
 
     def push(self, event: Event) -> None:
-        """Take an event later, and in order: for callers that must not wait."""
+        """Queue an event, to be shown in order, for callers that must not wait."""
         self._waiting.append(event)
         if not self._busy:
             self._busy = True
@@ -156,7 +156,7 @@ class ChatLog(VerticalScroll, can_focus=False):
         return mounted
 
     def tell_early(self, news: Sequence[ActiveRun], *, show_cost: bool) -> None:
-        """Show completions that the main agent has yet to hear of, each once."""
+        """Show completions of which the main agent has not been told yet, each once."""
         if not news:
             return
         notice = ChildrenEnded(tuple(map(ending, news)), group=len(news) > 1)
@@ -166,7 +166,7 @@ class ChatLog(VerticalScroll, can_focus=False):
             self.add(box)
 
     def fold_all(self) -> bool:
-        """Open every tool call and thought, or fold them again. Return which."""
+        """Open every folded block, or fold all of them again. Return whether they are open now."""
         self.unfolded = not self.unfolded
         for block in self.query(Folded):
             block.fold(not self.unfolded)
@@ -194,7 +194,7 @@ class ChatLog(VerticalScroll, can_focus=False):
             self._busy = False
 
     def _next(self) -> Event:
-        """Return the next event; pieces of text that wait are taken together."""
+        """Return the next event. Waiting pieces of text are joined."""
         event = self._waiting.popleft()
         if not isinstance(event.body, TextDelta):
             return event
@@ -206,10 +206,10 @@ class ChatLog(VerticalScroll, can_focus=False):
 
     @work(group="cut")
     async def _cut(self) -> None:
-        """Remove old parts, so that the screen stays quick however long the conversation is."""
+        """Remove old blocks, so that the screen stays fast in a long conversation."""
         self._cutting = True
         try:
-            # What is still at work stays: its next event must find it.
+            # A block that may still change stays, because its next event needs it.
             at_work = {*self._answers.values(), *self._thoughts.values(), *self._tools.values()}
             with self.app.batch_update():
                 await self.remove_children([block for block in self.children[:-MAX_BLOCKS] if block not in at_work])
@@ -218,7 +218,7 @@ class ChatLog(VerticalScroll, can_focus=False):
             self._cutting = False
 
     def paint(self, now: float, window: Window, *, frame: int = 0, motion: bool = True) -> None:
-        """Show agents that a call waits for as they stand now."""
+        """Show the current state of the agents for which calls wait."""
         self._window = window
         self._paint_questions()
         at_work = [block for block in self._tools.values() if isinstance(block, AgentBlock)]
@@ -239,7 +239,8 @@ class ChatLog(VerticalScroll, can_focus=False):
                 self._questions.remove(box)
 
     async def _show_todos(self, todos: Sequence[Todo]) -> None:
-        """Show the list where the conversation is now. There is one; a list that was done stays where it ended."""
+        """Show the to-do list at the end of the conversation. A completed list stays in its position, and a new one
+        begins."""
         last = self._checklist
         if last is not None and not last.is_done:
             await self._take_away(last)
@@ -280,7 +281,7 @@ class ChatLog(VerticalScroll, can_focus=False):
                 pass
 
     def _open_answer(self, entry: Entry) -> Answer:
-        """Return what shows an answer: of the rest of one that was cut off, the same widget."""
+        """Return the widget of an answer. The continuation of an answer that was cut off gets the same widget."""
         beginning = self._answers.get(entry.continues) if entry.continues is not None else None
         if beginning is not None:
             beginning.go_on()
@@ -290,8 +291,8 @@ class ChatLog(VerticalScroll, can_focus=False):
         return answer
 
     async def _withdraw_answer(self, answer: Answer) -> None:
-        """Take back what was streamed of an answer that is asked for again: the model never said it. What it said
-        before the output limit cut it off stays."""
+        """Remove the streamed text of an answer that is requested again, because it does not become part of the
+        conversation. Text before a cut by the output limit stays."""
         await answer.finish("")
         if not answer.source:
             await self._take_away(answer)
@@ -313,7 +314,7 @@ class ChatLog(VerticalScroll, can_focus=False):
         entry = step.entry
         if step.change == "began" and entry.call is not None:
             block = self._tools[entry] = _block(entry)
-            # The list itself shows what a call of `todo` did; a call that fails gets its line in the end.
+            # The to-do list shows the effect of a `todo` call. A failed call gets its own line when it ends.
             if tool_of(entry.call) != "todo":
                 self._add_folded(block)
             return
@@ -341,10 +342,10 @@ class ChatLog(VerticalScroll, can_focus=False):
             self.add(Said(message.text))
 
     def _told(self, message: UserMessage) -> None:
-        """Show what a notification tells, without the ends that were shown before."""
+        """Show a notification, without the ends of agents that were shown before."""
         match message.notice:
             case ModeNotice():
-                # The person chose the mode, which the status line shows.
+                # The person chose the mode, and the status line shows it.
                 return
             case ChildAsked() as asked:
                 question = QuestionBox(asked_question(asked))

@@ -1,4 +1,4 @@
-"""Ended agents in the conversation, as a box that opens, and messages that still wait to be delivered."""
+"""Ended agents in the conversation, as a folded box, and messages that are not delivered yet."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from retinue.frontends.tui.chat.folded import Folded
 
 PREVIEW_CELLS = 80
 EXPANDED_LINES = 30
-# Characters of a result that are looked at for its preview, and for all that is shown of it.
+# Characters of a result that are read for its preview, and for its expanded form.
 PREVIEW_SOURCE = 2_000
 EXPANDED_SOURCE = 8_000
 
 EndKey = tuple[str, str, int | None]
-"""One end of a run: a run that goes on ends again. Its id, how it ended, and what it had used by then."""
+"""One end of a run: its id, how it ended, and the tokens used by then. A resumed run ends again."""
 
 
 def end_key(ending: ChildEnding) -> EndKey:
@@ -41,8 +41,8 @@ def announcement_lines(
     cost: bool = False,
     width: int = 100,
 ) -> list[Text]:
-    """Return each agent with its numbers and the beginning of its result; `expanded` with more of it,
-    which the card of a run knows better than the message."""
+    """Return each agent with its numbers and the beginning of its result. `expanded` shows more of the result, from
+    the card of the run where it is known, because the notice has only its beginning."""
     lines: list[Text] = []
     if notice.group:
         note = " · others are still at work" if notice.partial else ""
@@ -53,7 +53,7 @@ def announcement_lines(
 
 
 def _card_of(ending: ChildEnding, cards: dict[str, RunCard]) -> RunCard | None:
-    """Return the card of a run where it is about this end, and not about a later one."""
+    """Return the card of a run if it describes this end rather than a later one."""
     card = cards.get(ending.id)
     if card is None or card.status != ending.status or ending.tokens not in (None, card.usage.total_tokens):
         return None
@@ -85,7 +85,7 @@ def _result_lines(text: str, expanded: bool, width: int) -> list[Text]:
         return [Text("  ⎿ No output.", STYLES["dim"])]
     if not expanded:
         source = text[:PREVIEW_SOURCE]
-        # Nothing is left of text that is only a sign of Markdown, such as a lone dash.
+        # Text that is only a Markdown sign, such as a single dash, has no lines.
         first, *others = [line for line in plain_text(source).split("\n") if line.strip()] or [source]
         cut = fit(one_line(first), PREVIEW_CELLS)
         if others and cut == one_line(first):
@@ -101,7 +101,7 @@ def _result_lines(text: str, expanded: bool, width: int) -> list[Text]:
 
 
 def _whole(ending: ChildEnding, card: RunCard | None) -> str:
-    """Return the result itself where this process has it: the message has only its beginning."""
+    """Return the full result if this process has it, otherwise its beginning from the notice."""
     if card is not None and card.outcome is not None:
         return card.outcome.text or ending.result
     return ending.result
@@ -131,7 +131,7 @@ def _numbers(ending: ChildEnding, card: RunCard | None, cost: bool) -> Text:
 
 
 class NotificationBox(Folded):
-    """How agents have ended, as a box that opens."""
+    """A folded box that shows how agents ended."""
 
     DEFAULT_CSS = """
     NotificationBox { border: round $secondary; padding: 0 1; margin: 1 0 0 0; height: auto; }
@@ -139,7 +139,7 @@ class NotificationBox(Folded):
     """
 
     def __init__(self, notice: ChildrenEnded, without: Collection[EndKey] = ()) -> None:
-        """Show the ends that `without` does not name."""
+        """Show the ends in `notice` except those in `without`."""
         super().__init__("notification")
         endings = tuple(ending for ending in notice.endings if end_key(ending) not in without)
         if len(endings) < len(notice.endings):
@@ -154,7 +154,7 @@ class NotificationBox(Folded):
         return Group(*self._lines(expanded=True)[1:])
 
     def redraw(self) -> None:
-        """Draw all of it, or folded the beginning of each result: not only one line."""
+        """Draw the open box, or the folded one, which shows the beginning of each result rather than one line."""
         if self.is_attached:
             self.update(Group(*self._lines(expanded=self.unfolded)))
 
@@ -173,7 +173,7 @@ MAX_WAITING_ROWS = 3
 
 
 class Waiting(Static):
-    """One line for each, above the prompt; no room when nothing waits."""
+    """The queued messages above the prompt, one line each; no rows when the queue is empty."""
 
     def __init__(self) -> None:
         super().__init__(id="waiting")

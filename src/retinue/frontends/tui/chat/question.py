@@ -1,4 +1,4 @@
-"""Questions in the conversation: of an agent, and of the main agent with its call. They are answered in the inbox."""
+"""Questions in the conversation, from agents and from calls of the main agent. The person answers them in the inbox."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from retinue.frontends.tui.chat.folded import ToolBlock
 
 
 class QuestionBox(Static):
-    """What an agent asks, and in the end what it was told."""
+    """A question of an agent, and later its answer."""
 
     DEFAULT_CSS = """
     QuestionBox { border: round $warning; padding: 0 1; margin: 1 0 0 0; height: auto; }
@@ -42,7 +42,7 @@ class QuestionBox(Static):
         self.redraw()
 
     def paint(self, card: RunCard) -> None:
-        """Follow the run that asks: once it has waited and waits no longer, it has its answer."""
+        """Update the box from the run that asks. A run that waited and no longer waits has its answer."""
         self._waited = self._waited or bool(card.asks)
         if self.is_settled or card.asks or (card.live and not self._waited):
             return
@@ -60,9 +60,9 @@ class QuestionBox(Static):
 
 
 class QuestionBlock(ToolBlock):
-    """A call with which the main agent asks the person: its questions, and below them the answer."""
+    """A call by which the main agent asks the person: its questions, and below them the answer."""
 
-    # How long a person thought is nobody's business.
+    # The time is how long the person thought, which is not shown.
     shows_time = False
 
     def __init__(self, entry: Entry) -> None:

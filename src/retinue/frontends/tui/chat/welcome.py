@@ -1,6 +1,6 @@
-"""The first screen: which Retinue this is, which model answers, what it may do, where it works and what was loaded.
+"""The first screen: the version, the model, the permission mode, the folder, and the loaded files.
 
-It is there at once with what is known without looking, and is completed when the model and the files were looked for.
+It appears at once with the facts that need no search, and is completed when the model and the files have been found.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NO_MODEL = "none yet: only searches work without a language model"
 
 @dataclass(frozen=True, slots=True)
 class WelcomeFacts:
-    """What the first screen says. An empty `model` is being looked for, an empty `loaded` as well."""
+    """The facts on the first screen. An empty `model` or `loaded` means that the search is not finished."""
 
     version: str
     folder: str
@@ -50,7 +50,7 @@ class WelcomeFacts:
 
 
 def welcome_rows(facts: WelcomeFacts) -> list[tuple[str, str]]:
-    """Return what is shown, as pairs of a word and what it says."""
+    """Return the rows of the screen as pairs of a label and its value."""
     folder = facts.folder
     if facts.branch:
         folder += f" ⎇ {facts.branch}"
@@ -66,14 +66,14 @@ def welcome_rows(facts: WelcomeFacts) -> list[tuple[str, str]]:
 
 
 class Welcome(Static):
-    """The first part of a conversation that has not begun."""
+    """The first screen, shown until the conversation begins."""
 
     def __init__(self) -> None:
         super().__init__(classes="welcome")
         self.facts: WelcomeFacts | None = None
 
     def tell(self, facts: WelcomeFacts) -> None:
-        """Show these facts. Nothing is drawn where they are the same."""
+        """Show these facts. Unchanged facts are not drawn again."""
         if facts == self.facts:
             return
         self.facts = facts
@@ -88,7 +88,7 @@ class Welcome(Static):
 
 
 def welcome_facts(project: Project, finder: FactFinder, mode: str) -> WelcomeFacts:
-    """Return what is known now."""
+    """Return the facts that are known now."""
     model, key = "", ""
     if finder.selection is not None or finder.looked:
         model, key = model_and_key(finder.selection)
@@ -105,7 +105,7 @@ def welcome_facts(project: Project, finder: FactFinder, mode: str) -> WelcomeFac
 
 
 def model_and_key(selection: ModelSelection | None) -> tuple[str, str]:
-    """Return the model in words, and where its key comes from: never the key."""
+    """Return a description of the model, and the source of its key, but never the key."""
     if selection is None:
         return "not found: /model shows which there are", ""
     if selection.source == "offline":
@@ -119,12 +119,12 @@ def model_and_key(selection: ModelSelection | None) -> tuple[str, str]:
 
 
 def tip_for(now: float) -> str:
-    """Return another tip every hour."""
+    """Return a tip, a different one every hour."""
     return TIPS[int(now // _TIP_SECONDS) % len(TIPS)]
 
 
 def short_folder(folder: Path, home: Path) -> str:
-    """Return `~/project` for a folder below the home, else its path."""
+    """Return `~/project` for a folder below the home folder, otherwise its path."""
     if folder == home:
         return "~"
     if home in folder.parents:
