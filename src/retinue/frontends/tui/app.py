@@ -1,4 +1,4 @@
-"""The terminal app: what is on the screen, which key does what. All work happens elsewhere."""
+"""The terminal app: it composes the screen and handles keys. Other modules do the work."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ TWICE_SECONDS = 2.0
 
 
 class RetinueApp(Frame):
-    """One window on one `Retinue`, which the caller has opened and closes. `resume` is a run to go on
-    with, `choose` opens the list of them, `viewed` is one to open in the viewer; `first_words` are said at once;
-    `first_model` offers to set up a model where there is none; `may_keep` says that runs can go on after the app is
-    closed; the other options are those of the main agent's run."""
+    """One window on one `Retinue`, which the caller opens and closes. `resume` is the run to continue, `choose` opens
+    the list of runs, and `viewed` is a run to open in the viewer. `first_words` are sent at once. `first_model` offers
+    to set up a model if there is none. `may_keep` means that runs can continue after the app is closed. The other
+    options are passed to the main agent's run."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class RetinueApp(Frame):
         self._resume, self._viewed, self._choose, self._first_words = resume, viewed, choose, first_words
         self.first_model = first_model
         self.on_beat: Callable[[], None] = lambda: None
-        """What the terminal is told beside the screen."""
+        """Writes signals to the terminal, such as its title and notifications."""
         self._leave_at = self._back_at = 0.0
         self._said: set[str] = set()
         self._chat = ChatLog(self.board)
@@ -93,7 +93,7 @@ class RetinueApp(Frame):
         editor = partial(edit_draft, self)
         self._prompt = Prompt(history, Completer(retinue, self.board), editor)
 
-    # What is there
+    # Widgets
 
     def compose(self) -> ComposeResult:
         yield self._chat
@@ -127,7 +127,7 @@ class RetinueApp(Frame):
         if self._viewed:
             self.watch_run(self._viewed)
         if self._choose:
-            # The words wait in the editor until a conversation is chosen.
+            # The first words stay in the editor until the person chooses a conversation.
             self._prompt.put(self._first_words)
             self.action_open_screen("sessions")
         elif self._first_words:
@@ -180,14 +180,14 @@ class RetinueApp(Frame):
 
     @work
     async def _look_around(self) -> None:
-        """Complete the first screen with the model and what is loaded, and offer a model where there is none."""
+        """Complete the first screen with the model and the loaded files. Offer to set up a model if there is none."""
         await self._guarded(self.finder.look_around())
         self._talk_changed()
         if self.finder.selection is not None and self.finder.selection.source == "offline":
             await self.offer_model()
 
     async def offer_model(self) -> None:
-        """Offer to set up a model, unless the person came for something else or chose to go on without one."""
+        """Offer to set up a model, unless the app was opened for another purpose or the person declined a model."""
         busy = self._resume or self._viewed or self._choose or self._first_words
         if self.first_model and not busy and not is_without_model(self.project.environment):
             await self.open_screen("first_model")
@@ -200,7 +200,7 @@ class RetinueApp(Frame):
     def put_words(self, text: str) -> None:
         self._prompt.put(text + optional("\n\n{}", self._prompt.text))
 
-    # What a person does
+    # Input of the person
 
     def on_prompt_submitted(self, message: Prompt.Submitted) -> None:
         submit(self, message.text)
@@ -229,7 +229,7 @@ class RetinueApp(Frame):
         elif self.shell.interrupt():
             pass
         elif self.talk.interrupt():
-            # What waited to be said goes back into the editor, before what is being typed there.
+            # Queued messages go back into the editor, before the text that is there.
             waiting = self.talk.unqueue()
             if waiting:
                 self.put_words(waiting)
@@ -248,7 +248,7 @@ class RetinueApp(Frame):
 
     @work
     async def action_cycle_mode(self) -> None:
-        """Choose the next permission mode; outside of the prompt go to what can be focused before."""
+        """Choose the next permission mode; outside of the prompt, focus the previous widget."""
         if len(self.screen_stack) > 1 or self.focused is not self._prompt:
             self.screen.focus_previous()
         elif self.talk is not self.session:
@@ -265,7 +265,7 @@ class RetinueApp(Frame):
         self._status.show(optional("{} moved to the background.", moved) or "Nothing waits in the foreground.")
 
     def on_text_selected(self) -> bool:
-        """Copy what the mouse has marked, as terminals do. Return False when nothing is."""
+        """Copy the text selected with the mouse, as terminals do. Return False if none is selected."""
         marked = copy_selection(self)
         if marked:
             self._status.show(marked)
@@ -275,8 +275,8 @@ class RetinueApp(Frame):
         self._chat.fold_all()
 
     def action_leave(self) -> None:
-        """Copy what is marked; else clear the line or warn at the first press, and leave at the second within two
-        seconds."""
+        """Copy the selected text. If there is none, the first press clears the line or warns, and a second one within
+        two seconds leaves the app."""
         if self.on_text_selected():
             self.screen.clear_selection()
         elif self._prompt.text and len(self.screen_stack) == 1:
@@ -294,7 +294,7 @@ class RetinueApp(Frame):
     @work
     async def say(self, text: str) -> None:
         if isinstance(self.talk, AttachedConversation) and self.talk.over:
-            # It goes on here.
+            # The conversation continues in this app.
             await self._guarded(self.open_session(self.talk.main_id or ""))
         delivery = await self._guarded(self.talk.say(text), back=text)
         self.board.main_id = self.talk.main_id
@@ -304,7 +304,7 @@ class RetinueApp(Frame):
                 self.tell("There is no conversation to tell its answer yet: ↓ and Enter show it.")
 
     async def _guarded(self, doing: Any, back: str = "") -> Any:
-        """Await `doing` and say what cannot be done; `back` goes into the editor again."""
+        """Await `doing` and show its failure, if any; then `back` returns to the editor."""
         try:
             return await doing
         except RetinueError as error:
@@ -313,7 +313,7 @@ class RetinueApp(Frame):
                 self._prompt.put(back)
             return None
 
-    # What happens
+    # Events
 
     def _take(self, event: Event) -> None:
         self.board.take(event)
@@ -321,7 +321,7 @@ class RetinueApp(Frame):
         if self._inbox is not None:
             self._inbox.take(event)
         if isinstance(event.body, Warned) and event.body.code in _SAID_ONCE:
-            # The same for all runs of an agent: shown once, however many there are.
+            # All runs of an agent have the same note, so it is shown once.
             if event.root_id == self.talk.main_id and event.body.text not in self._said:
                 self._said.add(event.body.text)
                 self._chat.push(event)
@@ -333,8 +333,8 @@ class RetinueApp(Frame):
                 self._pump()
 
     def _lose(self, run_id: str, failure: StateError) -> None:
-        """Show that a run cannot be recorded any more. Of the main one, say why, and give the words that wait back:
-        the next ones take it up again."""
+        """Show that a run can no longer be recorded. For the main run, also show the reason and return queued messages
+        to the editor; the next message resumes the run."""
         self.board.mark_lost(run_id, time.time())
         self._painter.resume()
         if run_id == self.session.main_id and self.session.break_off():
@@ -345,13 +345,13 @@ class RetinueApp(Frame):
 
     @work
     async def _fail(self, error: Exception) -> None:
-        """End the app visibly after a defect, with the terminal in order and the log intact."""
+        """Close the app after a defect with a visible error, a restored terminal and an intact log."""
         raise error
 
     @work
     async def _pump(self) -> None:
-        """Send what waits. After an interruption nothing is sent, but what the main agent had not
-        heard yet is shown."""
+        """Send queued messages. After an interruption send nothing, but show the notifications that the main agent has
+        not received."""
         if not await self._guarded(self.talk.pump()):
             self._show_news()
 
@@ -361,13 +361,13 @@ class RetinueApp(Frame):
         if run_id == self.session.main_id:
             self._wake()
         elif run_id in self.board.cards:
-            # An agent of an agent, whom the person asked.
+            # A nested agent, which the person asked directly.
             self._show_news_for(run_id)
 
     @work
     async def _wake(self) -> None:
-        """Tell the idle main agent that an agent of its own has ended: now or, if the settings say so,
-        with what the person says next. The person sees it in any case."""
+        """Notify the idle main agent that one of its agents has ended: now or, if the settings require it, with the
+        next message of the person. The person sees the end in any case."""
         wakes = self.retinue.supervisor.settings.wake_main
         if not (wakes and await self._guarded(self.session.wake())):
             self._show_news()
@@ -388,12 +388,12 @@ class RetinueApp(Frame):
         self.board.changed = False
         is_alone = len(self.screen_stack) == 1 and self._agents.selection.selected is None
         if is_alone and self.talk.state == "idle" and not any(self.board.counts()):
-            # Nothing moves: the next event, or half a second, wakes it.
+            # Nothing moves. The next event, or half a second, triggers the next drawing.
             self._painter.pause()
         now = time.time()
         frame = int(time.monotonic() / FRAME_SECONDS)
         settings = self.retinue.supervisor.settings
-        # Twenty times a second: the panels below draw only what has changed.
+        # This runs twenty times a second. The panels below draw only changes.
         look = Look.from_settings(settings, self.size.width - 2, motion=self.motion, window=self.finder.window)
         key = self.interrupt_key if self.talk is self.session else ""
         work_look = WorkLook(self.size.width - 2, frame, self.motion, key)

@@ -1,4 +1,4 @@
-"""The commands that need no screen of their own, and those on what was said and done: copy it, take it back."""
+"""Slash commands without their own screen, including those that copy answers and undo changes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ async def model(app: Frame, words: str) -> None:
 
 
 async def use_model(app: Frame, name: str, *, always: bool = False) -> bool:
-    """Use a model from the next message on; `always`: also write it to the user's settings. Say what came of it, and
-    return False where it cannot be done."""
+    """Use a model from the next message on; `always`: also write it to the user's settings. Show the result, and
+    return False if the model cannot be used."""
     if isinstance(app.talk, AttachedConversation):
         app.tell("This conversation belongs to another process: its model cannot be changed from here.", "warning")
         return False
@@ -82,7 +82,7 @@ async def stop(app: Frame, words: str) -> None:
     name = words.removeprefix("@").lower()
     count = 0
     for node in live_runs(supervisor):
-        # A run of the list may have been stopped together with one before it.
+        # A run of the list may have been stopped together with an earlier one.
         if node.live and node.id != app.talk.main_id and name in ("", node.state.name):
             count += supervisor.stop_tree(node, "Stopped by the user.")
     if count:
@@ -113,7 +113,7 @@ command("exit", "leave")(leave)
 
 
 async def edit_draft(app: Frame, text: str) -> str:
-    """Return a draft as it was left in $EDITOR; where it cannot be edited, say why and return it as it was."""
+    """Return a draft edited in $EDITOR. If it cannot be edited, show the reason and return it unchanged."""
     from retinue.frontends.tui.screens.external_editor import NoEditorError, edit_text
 
     try:

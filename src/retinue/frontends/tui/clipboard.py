@@ -1,6 +1,6 @@
-"""Text for the clipboard of the person's terminal, by OSC 52, which reaches it over SSH as well.
+"""Text for the clipboard of the person's terminal, by OSC 52, which also works over SSH.
 
-No terminal says whether it took the text: what is told is what was sent.
+No terminal confirms that it took the text, so the messages state only what was sent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from textual.app import App
 
 from retinue.app.text import plural
 
-# Terminals drop longer sequences, some of them in silence.
+# Terminals discard longer sequences, some of them without a message.
 MAX_COPY_BYTES = 74_000
 
 
@@ -25,7 +25,7 @@ def copy_text(app: App[Any], text: str) -> str:
 
 
 def copy_selection(app: App[Any]) -> str:
-    """Do the same with what the mouse has marked; empty when nothing is."""
+    """Copy the text selected with the mouse, and return a sentence about it; empty if none is selected."""
     text = app.screen.get_selected_text()
     if not text or not text.strip():
         return ""

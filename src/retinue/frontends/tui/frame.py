@@ -1,8 +1,8 @@
-"""The frame of the app: its commands, keys and screens as tables, and the way out of it.
+"""The frame of the app: its tables of commands, keys and screens, and how the user leaves it.
 
-`/help` and completion come from the same table of commands. A screen is loaded when it is first
-opened; its class takes the words after its command, if any, and finds the rest at `self.app`. When the
-user leaves while runs live, they stop, they go on without the app, or the user stays.
+`/help` and completion use the same table of commands. A screen is loaded when it is first opened. Its class takes the
+words after its command, if any, and reaches the app at `self.app`. If the user leaves while runs are live, either the
+runs stop, or they continue without the app, or the user stays.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from retinue.frontends.tui.shell import PersonShell
 
 
-# Takes the app and the words after the command.
+# A handler takes the app and the words after the command.
 Handler = Callable[["Frame", str], Awaitable[None]]
 
 
@@ -71,8 +71,8 @@ def command(name: str, help: str, arguments: str = "") -> Callable[[Handler], Ha
 
 
 class ScreenEntry(NamedTuple):
-    """A screen of the app. `home` is `module:Class` below `screens`. The slash command and the key open it, where
-    there are any; other screens open it as `await app.open_screen(name, …)`."""
+    """A screen of the app. `home` is `module:Class` below `screens`. Its slash command and its key open it, if it has
+    them; other screens call `await app.open_screen(name, …)`."""
 
     home: str
     help: str
@@ -112,15 +112,15 @@ SCREENS: dict[str, ScreenEntry] = {
 
 
 class Key(NamedTuple):
-    """`name` is what the setting `keys` calls it; `action` is Textual's name for what happens.
-    Keys without an action belong to the editor or a list, and are here for the help."""
+    """`name` identifies the key in the setting `keys`; `action` is the name of a Textual action. Keys without an action
+    belong to the editor or a list; the help needs them here."""
 
     name: str
     key: str
     action: str
     help: str
     always: bool = False
-    """Also while something else has the keys."""
+    """Whether the key also works while another widget has the focus."""
 
 
 KEYS: tuple[Key, ...] = (
@@ -158,11 +158,11 @@ SIGNS: tuple[tuple[str, str], ...] = (
 
 
 def choose_keys(settings: Mapping[str, str], abort_resend_key: str = "f9") -> tuple[tuple[Key, ...], list[str]]:
-    """Return the table with the user's keys in it, and what was wrong with those."""
+    """Return the table with the user's keys, and the problems of these keys."""
     names = {entry.name for entry in KEYS}
     problems = []
     for name in settings:
-        # A name with a dot belongs to a screen, which looks after its own keys.
+        # A name with a dot belongs to a screen, which handles its own keys.
         if "." not in name and name not in names:
             problems.append(f"keys.{name}: there is no action of that name")
     chosen = {"resend": abort_resend_key, **settings}
@@ -183,13 +183,13 @@ MAX_LISTED_RUNS = 8
 
 
 def sentence(error: RetinueError) -> str:
-    """Return what went wrong and what to do, as one sentence after the other."""
+    """Return the message of an error followed by its remedy."""
     return f"{error.message} {error.remedy}".strip()
 
 
 @contextlib.contextmanager
 def leaving_on_signals(leave: Callable[[], None]) -> Iterator[None]:
-    """Leave in order at the first SIGTERM or SIGHUP; a second one does what it always does."""
+    """Leave the app in order at the first SIGTERM or SIGHUP; a second signal has its default effect."""
     loop = asyncio.get_running_loop()
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -212,12 +212,12 @@ def leaving_on_signals(leave: Callable[[], None]) -> Iterator[None]:
 
 
 def live_runs(supervisor: Supervisor) -> list[Run]:
-    """Return all runs of this process: they would end with it."""
+    """Return all live runs of this process, which would end with it."""
     return [node for node in supervisor.members.values() if node.live]
 
 
 def move_to_background(supervisor: Supervisor) -> int:
-    """Let nobody wait for runs in the foreground any more. Return how many there were."""
+    """Move all runs of the foreground to the background. Return how many there were."""
     moved = 0
     for node in live_runs(supervisor):
         if not node.state.background:
@@ -226,12 +226,12 @@ def move_to_background(supervisor: Supervisor) -> int:
 
 
 async def ask_how_to_leave(app: Frame, live: Sequence[Run], *, may_keep: bool) -> Leaving | None:
-    """Ask what becomes of runs that live. Return None when the person stays; ask nothing when nothing runs."""
+    """Ask whether live runs stop or continue. Return None if the person stays. Ask nothing if there are none."""
     if not live:
         return "quit"
     rows = []
     for run in live[:MAX_LISTED_RUNS]:
-        # The main agent has no description: it is known by what it was asked.
+        # The main agent has no description, so its task is shown.
         about = run.state.description or run.launch.request.task
         rows.append(fit(one_line(f"{run.state.name or run.agent}: {about}"), 60))
     if len(live) > MAX_LISTED_RUNS:
@@ -247,8 +247,8 @@ async def ask_how_to_leave(app: Frame, live: Sequence[Run], *, may_keep: bool) -
 
 
 class Frame(App[Leaving]):
-    """The app as its screens and commands know it. `facts` are further facts for the status line, `banner` says what
-    waits."""
+    """The interface of the app for its screens and commands. `facts` are further facts for the status line; `banner`
+    shows what waits for the person."""
 
     board: Board
     session: Session
@@ -265,7 +265,7 @@ class Frame(App[Leaving]):
     def __init__(self, retinue: Retinue, *, may_keep: bool = False) -> None:
         super().__init__()
         if self.no_color:
-            # Textual itself would leave shades of grey.
+            # Textual's own filter would leave shades of grey.
             self._filters[:] = [line_filter for line_filter in self._filters if not isinstance(line_filter, Monochrome)]
             self._filters.append(NoColor())
         self.retinue = retinue
@@ -279,21 +279,21 @@ class Frame(App[Leaving]):
         self.interrupt_key = key.replace("escape", "esc")
         self.facts: dict[str, Any] = {}
         self.beat: Signal[float] = Signal(self, "beat")
-        """The one clock of the app: published with each painting, at least twice a second, with the time."""
+        """The only clock of the app. It publishes the time with each painting, at least twice a second."""
         self.banner = Banner()
         self._may_keep = may_keep
 
     def set_up(self) -> None:
-        """Set up colours, keys and screens, once the app is on the terminal."""
+        """Set up colours, keys and screens as soon as the app is on the terminal."""
         for theme in THEMES:
             self.register_theme(theme)
         self.use_theme(self.retinue.supervisor.settings.theme)
         for key in self.keys:
-            # Not in BINDINGS: a person may have changed the keys.
+            # These keys are not in BINDINGS, because the settings can change them.
             self._bindings.bind(key.key, key.action, key.help, show=False, priority=key.always)
         for name, entry in SCREENS.items():
             self._register_screen(name, entry)
-        # After Ctrl+Z and fg the terminal shows nothing of what was drawn before.
+        # After Ctrl+Z and fg the terminal has lost the earlier screen.
         self.app_resume_signal.subscribe(self, lambda _: self.action_redraw())
 
     def status_facts(self) -> Facts:
@@ -303,40 +303,41 @@ class Frame(App[Leaving]):
         chosen = theme_for(choice, self.project.environment)
         use_colours(chosen, colour=not self.no_color)
         self.theme = chosen.name
-        # These are drawn in the colours of the board, which Textual does not know.
+        # These widgets use the colours of the board, which Textual does not update.
         for block in (*self.query(Folded), *self.query(Answer), *self.query(Checklist)):
             block.redraw()
 
     def tell(self, text: str, kind: str = "info") -> None:
-        """Add a line of the app's own to the conversation."""
+        """Add a notice of the app to the conversation."""
 
     def put_words(self, text: str) -> None:
-        """Put words into the editor, before what is typed there."""
+        """Insert words into the editor, before the text that is there."""
 
     def say(self, text: str) -> Worker[None]:
-        """Send words of the person to where they belong."""
+        """Send the person's words to their addressee."""
         raise NotImplementedError
 
     def run_command(self, name: str, words: str) -> Worker[None]:
         raise NotImplementedError
 
     def is_busy(self) -> bool:
-        """Return whether the main agent of this process is at work, and say so: then no other conversation begins."""
+        """Return whether the main agent of this process is at work, which prevents another conversation. Tell the
+        person if it is."""
         raise NotImplementedError
 
     async def new_conversation(self) -> None:
-        """Begin anew; the conversation so far stays in the log."""
+        """Begin a new conversation; the current one stays in the log."""
 
     async def open_session(self, run_id: str) -> None:
-        """Show an earlier conversation and continue it; one that another process runs is watched, and spoken to,
-        where it is."""
+        """Show an earlier conversation and continue it. If another process runs it, watch it and send messages to that
+        process."""
 
     def open_later(self, run_id: str) -> Worker[None]:
-        """Do the same from anywhere, and say so where it cannot be done."""
+        """Open a session from outside of a worker, and show the reason if that fails."""
         raise NotImplementedError
 
     async def open_screen(self, name: str, *arguments: Any) -> Any:
-        """Open a screen of the table and return what it was closed with. From a worker only."""
+        """Open a screen of the table and return its result. Call this from a worker only."""
         return await self.push_screen_wait(SCREENS[name].screen(*arguments))
 
     @work
@@ -350,7 +351,7 @@ class Frame(App[Leaving]):
         await self.open_screen("viewer", run_id)
 
     def _register_screen(self, name: str, entry: ScreenEntry) -> None:
-        """Let the key and the command of a screen open it."""
+        """Make the key and the command of a screen open it."""
         if entry.key:
             self.bind(entry.key, f"open_screen('{name}')", description=entry.help, show=False)
         if entry.command:
@@ -376,7 +377,7 @@ class Frame(App[Leaving]):
         await self.leave()
 
     async def leave(self) -> None:
-        """Ask what becomes of runs that live, and close the app unless the person stays."""
+        """Ask whether live runs stop or continue, and close the app unless the person stays."""
         way = await ask_how_to_leave(self, live_runs(self.retinue.supervisor), may_keep=self._may_keep)
         if way is not None:
             self.exit(way)

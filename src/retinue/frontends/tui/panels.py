@@ -1,9 +1,8 @@
-"""What stays around the conversation: the banner of what waits, the status line and the list of agents.
+"""The panels around the conversation: the banner, the status line and the list of agents.
 
-A panel lays out only when the number of its lines changes. The banner takes no keys from the editor. The list has
-the keys only while it has the focus, which it gets from an empty prompt and returns with Escape, above its first row,
-or with any key that is not its own: that key still arrives where a person would have expected it.
-"""
+A panel changes its layout only when the number of its lines changes. The banner takes no keys from the editor. The
+list gets the focus from an empty prompt, and returns it with Escape, with a step above its first row, or with any key
+that it does not use. That key is passed on to the editor or the app."""
 
 from __future__ import annotations
 
@@ -26,13 +25,13 @@ from retinue.frontends.tui.board.cards import RunCard
 from retinue.frontends.tui.board.panel_lines import AgentSelection, Look, agent_lines, listed_agents, selectable
 from retinue.frontends.tui.statusline import TEMPLATE, THROTTLE_SECONDS, Facts, fill, output_of
 
-# How often it changes while another screen lies over it: each time costs Textual a whole screen, drawn twice.
+# The refresh interval under another screen: each refresh makes Textual draw the whole screen twice.
 COVERED_SECONDS = 1.0
 
 
 class LinesPanel(Widget):
-    """A panel with as many rows as it has lines, none when it has none. Lines that did not change are
-    not drawn again, so that painting it twenty times a second costs next to nothing."""
+    """A panel with one row per line. Unchanged lines are not drawn again, so that painting it twenty times a second is
+    cheap."""
 
     DEFAULT_CSS = "LinesPanel { height: auto; width: 1fr; }"
 
@@ -70,14 +69,14 @@ def _same(one: Text, other: Text) -> bool:
 
 
 class Banner(Static):
-    """One line per topic; no room at all when there is nothing to say."""
+    """One line per topic, and no rows without a topic."""
 
     def __init__(self) -> None:
         super().__init__(id="banner")
         self._topics: dict[str, str] = {}
 
     def show(self, topic: str, text: str) -> None:
-        """Show `text` about `topic` until something else is said about it; an empty text removes it."""
+        """Show `text` for `topic` until another text replaces it; an empty text removes it."""
         if self._topics.get(topic, "") == text:
             return
         if text:
@@ -93,7 +92,7 @@ HINT_SECONDS = 2.0
 
 
 class StatusLine(Static):
-    """Redrawn only when what it says has changed."""
+    """The status line, which is drawn only when its text changes."""
 
     def __init__(self) -> None:
         super().__init__(id="status")
@@ -107,12 +106,12 @@ class StatusLine(Static):
         self._ran_for: tuple[str, Facts] | None = None
 
     def show(self, text: str) -> None:
-        """Show something for two seconds in place of the line."""
+        """Show `text` for two seconds instead of the line."""
         self._hint, self._hint_until = one_line(text), time.monotonic() + HINT_SECONDS
         self._draw()
 
     def paint(self, facts: Facts, project: Project) -> None:
-        """Called as often as the screen is painted; asks the command only when it is due."""
+        """Update the line with each painting of the screen. The command runs only when it is due."""
         command = project.settings.settings.status_line_command
         if command is not None:
             self._ask(command, facts, project)
@@ -146,25 +145,25 @@ class StatusLine(Static):
             self.update(line)
 
 
-# No letters: someone may begin to type.
+# Letters are excluded, because the person may begin to type.
 _MOVES = {"up": -1, "down": 1}
 
 
-# Lines that the conversation keeps where the terminal has them, and those of the prompt, the status and working lines.
+# Rows reserved for the conversation if the terminal is high enough, and those of the prompt, status and working lines.
 CONVERSATION_LINES = 14
 _OTHER_LINES = 5
 MIN_LIST_ROWS = 3
 
 
 class AgentsPanel(LinesPanel):
-    """The list of agents. `enter()` gives it the keys. Posts `Chosen` when someone leaves it, with the run they want
-    to look at, if any. No key is taken while it is not `enabled`."""
+    """The list of agents. `enter()` gives it the focus. When the person leaves the list, it posts `Chosen` with the run
+    to open, if any. While it is not `enabled`, it takes no keys."""
 
     can_focus = False
     """Never by Tab or mouse: `enter` switches it on for as long as someone is in the list."""
 
     class Chosen(Message):
-        """`run_id` is None for leaving: the editor has the keys again."""
+        """`run_id` is None if the person leaves without a choice; then the editor gets the focus."""
 
         def __init__(self, run_id: str | None) -> None:
             super().__init__()
@@ -194,7 +193,7 @@ class AgentsPanel(LinesPanel):
         self.show(agent_lines(board, cards, now, frame, look))
 
     def enter(self) -> bool:
-        """From an empty prompt. False when there is nothing to enter."""
+        """Take the focus from an empty prompt. Return False if the list is empty."""
         if not self.enabled or not self.selection.enter(self._rows):
             return False
         self._editor = self.screen.focused
@@ -203,13 +202,13 @@ class AgentsPanel(LinesPanel):
         return True
 
     async def _on_key(self, event: events.Key) -> None:
-        # Ctrl+C belongs to the app, wherever the focus is.
+        # Ctrl+C belongs to the app in every focus.
         if event.key == "ctrl+c":
             return
         event.stop()
         event.prevent_default()
         if self.selection.selected is None:
-            # It was on its way here when the editor got the focus back.
+            # The key was sent before the editor got the focus back.
             self._pass_on(event)
         elif event.key in _MOVES:
             self.selection.move(_MOVES[event.key], self._rows)
@@ -224,18 +223,18 @@ class AgentsPanel(LinesPanel):
                 self._pass_on(event)
 
     def on_paste(self, event: events.Paste) -> None:
-        """Hand what is pasted to the editor."""
+        """Pass a paste to the editor."""
         event.stop()
         self._leave(None)
         if self._editor is not None:
             self._editor.post_message(events.Paste(event.text))
 
     def on_blur(self) -> None:
-        """Leave the keys to the widget that took the focus."""
+        """Leave the list, because another widget took the focus."""
         self.selection.leave()
 
     def on_focus(self) -> None:
-        """Only `enter` leads here: when a terminal that was left comes back, the editor goes on."""
+        """Keep the focus only after `enter`. When the terminal window regains the focus, the editor gets it."""
         if self.selection.selected is None:
             self._leave(None)
 

@@ -1,7 +1,7 @@
-"""Commands that tell about the conversation and the project, or open what tells it.
+"""Commands that report on the conversation and the project, or open a screen that does.
 
-Reports are lines: what fills the window, what was spent, the conversation as Markdown. The app is not named here: it
-imports this module.
+Reports are lines of text: the use of the context window, the cost, the conversation as Markdown. This module does not
+import the app, because the app imports it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BAR_CELLS = 24
 
 
 def context_lines(sizes: Mapping[str, int], model: str, window: int | None, counted: int = 0) -> list[str]:
-    """Return a table with a bar for each part. `counted` is what the provider counted at the last answer."""
+    """Return a table with a bar for each part. `counted` is the token count of the provider at the last answer."""
     total = sum(sizes.values())
     head = f"{model or 'The next request'}: {count_tokens(total)}"
     if window:
@@ -60,7 +60,7 @@ def _percent(size: int, scale: int) -> str:
 
 @dataclass(slots=True)
 class CostLine:
-    """What runs of one agent on one model took together."""
+    """The total use of all runs of one agent on one model."""
 
     runs: int = 0
     tokens: int = 0
@@ -81,7 +81,7 @@ class CostLine:
 
 
 def cost_lines(cards: Iterable[RunCard], root_id: str | None) -> list[str]:
-    """Return what the runs of one conversation cost, by agent and model. Each run counts once."""
+    """Return the cost of the runs of one conversation, by agent and model. Each run is counted once."""
     spent: dict[tuple[str, str], CostLine] = {}
     together = CostLine()
     for card in cards:
@@ -104,7 +104,7 @@ def cost_lines(cards: Iterable[RunCard], root_id: str | None) -> list[str]:
 
 @command("context", "what fills the model's window")
 async def context(app: Frame, words: str) -> None:
-    """Show the parts of the next request. Before the first message: what that one would carry."""
+    """Show the parts of the next request; before the first message, the parts of the first request."""
     model = app.status_facts().model
     card = app.board.cards.get(app.talk.main_id or "")
     full = card.model if card is not None else model
@@ -162,7 +162,7 @@ async def export(app: Frame, words: str) -> None:
     title = words_of(messages[0].text) if messages else "Conversation"
     text = app.project.redactor(conversation_markdown(title[:100], messages))
     try:
-        # Never over a file that is there.
+        # An existing file is never overwritten.
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
@@ -212,5 +212,5 @@ async def init(app: Frame, words: str) -> None:
     if isinstance(app.talk, AttachedConversation):
         app.tell("This conversation belongs to another process: begin one of your own with /new.", "warning")
         return
-    # The text is a command's file that is shipped, so that `retinue -p /init` does the same.
+    # The prompt is a command file of the package, so that `retinue -p /init` does the same.
     app.say(f"/init {words}".strip())

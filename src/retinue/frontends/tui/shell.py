@@ -1,6 +1,7 @@
 """`!command`: a command that the person runs, with their own rights, beside the conversation.
 
-It is shown as it works, and the model reads its output with the next words. Esc ends it and all that it has started.
+Its output is shown while it runs, and the model reads the output with the next message. Esc ends the command with all
+processes that it has started.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ class ShellBlock(Folded):
         self._style = "dim"
 
     def show(self, text: str) -> None:
-        """Add output. Only its end is kept: the whole is in a file."""
+        """Add output. The block keeps only its end; a file has all of it."""
         self._tail = (self._tail + text)[-_SHOWN_CHARACTERS:]
         self.redraw()
 
     def finish(self, text: str, end: str, *, good: bool) -> None:
-        """Show how it ended, and what is known of its output then."""
+        """Show how the command ended, and the end of its output."""
         self._tail = text[-_SHOWN_CHARACTERS:]
         self._end = end
         self._style = "success" if good else "error"
@@ -58,7 +59,7 @@ class ShellBlock(Folded):
 
 
 class PersonShell:
-    """The commands of the person that are at work. `app` is the app, which imports this module."""
+    """The running commands of the person. `app` is the app; its type is not named, because it imports this module."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -74,14 +75,14 @@ class PersonShell:
         task.add_done_callback(self._tasks.remove)
 
     def interrupt(self) -> bool:
-        """End the newest command. Return False when none is at work."""
+        """End the newest command. Return False if no command is running."""
         if not self._tasks:
             return False
         self._tasks[-1].cancel()
         return True
 
     async def close(self) -> None:
-        """End every command: the app leaves."""
+        """End every command, because the app closes."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

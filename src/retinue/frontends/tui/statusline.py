@@ -1,13 +1,13 @@
-"""The status line: a template, or what a command of the user's prints.
+"""The status line: a template, or the output of a command from the user's settings.
 
-A template is text with `{facts}` in it. What stands in square brackets is left out when a fact in
-it is empty: `[ · {cost}]`. A command gets all facts as one JSON object on standard input, in the
-shape Claude Code gives to its statusLine commands, and the first line it prints is shown, colours
-included. It is run when something changed, never twice at once, and is ended when it takes too
-long. It counts only in the user's own settings: a project that was cloned cannot bring one.
+A template is text with `{facts}` in it. A part in square brackets is left out when a fact in it is empty:
+`[ · {cost}]`. A command gets all facts as one JSON object on standard input, in the shape that Claude Code gives to its
+statusLine commands. The first line of its output is shown, colours included. The command runs after a change, one
+process at a time, and is ended when it takes too long. Only the user's own settings can name a command, so that a
+cloned project cannot bring one.
 
-Where the line has no room for all of it, the least important parts in square brackets go first; what
-waits for an answer stays. No fact is gathered by a slow question.
+In a narrow terminal the least important parts in square brackets are left out first; the facts that wait for an answer
+stay. No fact is gathered by a slow operation.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ TEMPLATE = "{mode}[ · {model}][ · {folder}][ ⎇ {branch}][ · ctx {context}][
 TIMEOUT_SECONDS = 5.0
 THROTTLE_SECONDS = 0.3
 MAX_OUTPUT_BYTES = 8_192
-# Which part goes first where there is no room for all; facts that are not named go before these.
+# The order in which parts are left out for lack of room. Parts with other facts are left out before these.
 _SPARE = ("version", "tokens", "session", "provider", "cwd", "cost", "context", "branch", "folder", "model", "state")
 _KEPT = ("agents", "mode", "inbox")
 _OPTIONAL = re.compile(r"\[((?:[^\[\]{}]|\{\w+\})*)\]")
-# All but the sequences that set colours.
+# All escape sequences except those that set colours.
 _CONTROL = re.compile(r"[\x00-\x1a\x1c-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]|\x1b(?!\[[0-9;:]*m)")
 _FACT = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a status line can say, at one moment."""
+    """The facts of a status line at one moment."""
 
     state: str = "idle"
     session_id: str = ""
@@ -81,7 +81,7 @@ class Facts:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def words(self) -> dict[str, str]:
-        """Return every fact a template may name, as text; empty where there is nothing to say."""
+        """Return every fact that a template may name, as text; unknown facts are empty."""
         percent = context_percent(self.context_tokens, self.window)
         context = ""
         if percent is not None:
@@ -105,7 +105,7 @@ class Facts:
         }
 
     def document(self) -> dict[str, Any]:
-        """Return the object on the standard input of a command."""
+        """Return the JSON object for the standard input of a command."""
         percent = context_percent(self.context_tokens, self.window)
         return {
             "hook_event_name": "Status",
@@ -141,8 +141,8 @@ def _agents(running: int, queued: int) -> str:
 
 
 def fill(template: str, facts: Facts, width: int | None = None) -> str:
-    """Return the template with its facts, without the parts in brackets that lack a fact or have no room in `width`
-    cells. A name that is no fact stays as it is written."""
+    """Return the template with its facts, without the parts in brackets that lack a fact or do not fit into `width`
+    cells. An unknown name stays as it is written."""
     words = facts.words()
     parts = list(_OPTIONAL.finditer(template))
     missing = {
@@ -174,16 +174,16 @@ def _without(template: str, missing: Container[int], words: Mapping[str, str]) -
 
 
 def _importance(match: re.Match[str]) -> int:
-    """Return how late a part in brackets is left out: as late as its most important fact."""
+    """Return the importance of a part in brackets, which is that of its most important fact."""
     order = (*_SPARE, *_KEPT)
     return max((order.index(name) for name in _FACT.findall(match[1]) if name in order), default=-1)
 
 
 async def output_of(command: str, facts: Facts, environment: Mapping[str, str], cwd: Path) -> Text:
-    """Return the first line of what the command prints, or what went wrong. Never raise for what the command does,
-    and leave no process behind."""
+    """Return the first line of the command's output, or a description of its failure. A failing command never raises,
+    and leaves no process behind."""
     try:
-        # Only the user's own settings name the command.
+        # Only the user's own settings can name the command.
         program = prepare(
             ["/bin/sh", "-c", command],
             clearance="person",
@@ -208,7 +208,7 @@ async def output_of(command: str, facts: Facts, environment: Mapping[str, str], 
 
 
 def _end(process: asyncio.subprocess.Process) -> None:
-    """End a process with everything it started that is still in its group."""
+    """End a process with all processes that are still in its group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
@@ -217,7 +217,7 @@ def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def branch_of(folder: Path) -> str:
-    """Return the branch that is checked out, or the beginning of the commit; empty outside of git."""
+    """Return the current branch, or the beginning of a detached commit; empty outside of git."""
     for parent in (folder, *folder.parents):
         git = parent / ".git"
         with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -235,7 +235,7 @@ BRANCH_SECONDS = 5.0
 
 
 class FactSource(Protocol):
-    """The app, as far as facts come from it."""
+    """The part of the app that supplies facts."""
 
     retinue: Retinue
     project: Project
@@ -246,8 +246,8 @@ class FactSource(Protocol):
 
 
 class FactFinder:
-    """Gathers the facts. After `look_around`, `selection` is the model that a new conversation gets, and `loaded`
-    says what the main agent starts with."""
+    """Gathers the facts. After `look_around`, `selection` is the model of a new conversation, and `loaded` describes
+    what the main agent starts with."""
 
     def __init__(self, app: FactSource) -> None:
         self._app = app
@@ -266,7 +266,7 @@ class FactFinder:
         running, queued = app.board.counts()
         tokens, spent = 0, 0.0
         for card in app.board.cards.values():
-            # What other conversations of this app cost, /cost does not count either.
+            # Like /cost, this excludes other conversations of this app.
             if card.root_id == app.talk.main_id:
                 tokens += card.usage.total_tokens
                 spent += card.usage.cost_usd or 0.0
@@ -296,12 +296,12 @@ class FactFinder:
         )
 
     def window(self, model: str) -> int | None:
-        """Return how large the context of a model is, by its full name; remembered."""
+        """Return the context size of a model by its full name. The result is cached."""
         return self._windows.find(model, self._app.project)
 
     async def look_around(self) -> None:
-        """Look for the model of a new conversation, as its first message would, and for what is loaded. Raise
-        RetinueError where the model that was named is not there."""
+        """Find the model of a new conversation, as its first message would, and the loaded files. Raise RetinueError
+        if the named model does not exist."""
         project = self._app.project
         self.loaded = await asyncio.to_thread(what_was_loaded, project)
         self.looked = True
@@ -318,7 +318,7 @@ class FactFinder:
         return node.launch.transcript or ""
 
     def _look(self) -> None:
-        """Look for the branch, in a thread, now and then."""
+        """Find the branch from time to time, in a thread."""
         if time.monotonic() - self._branch_at < BRANCH_SECONDS or self._looking is not None:
             return
         self._looking = asyncio.create_task(self._find_branch(), name="branch for the status line")

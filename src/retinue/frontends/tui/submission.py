@@ -1,4 +1,4 @@
-"""What becomes of what a person sends from the prompt, by its first sign.
+"""Handles text that the person sends from the prompt. Its first character decides where it goes.
 
 /name words   a command of the app, or a command's file or skill, which goes to the main agent
 !command      runs in the project's folder with the person's own rights; the model reads it with the next words
@@ -14,7 +14,7 @@ from retinue.frontends.tui.frame import COMMANDS, Frame
 
 
 def submit(app: Frame, text: str) -> None:
-    """Do what the person means by `text`."""
+    """Run or send `text`, by its first character."""
     line = app.retinue.read_line(text, COMMANDS)
     match line.kind:
         case "command":
@@ -30,14 +30,14 @@ def submit(app: Frame, text: str) -> None:
 
 
 async def ask_to_run(app: Frame, command: str, about: str) -> bool:
-    """Ask whether a command line of a command's file may run. From a worker only."""
+    """Ask whether a command line of a command file may run. Call this from a worker only."""
     choices = [("no", "n", "No, do not send it"), ("yes", "y", "Run it this once")]
     chosen: str | None = await app.open_screen("confirm", f"Run `{command}`?", choices, about)
     return chosen == "yes"
 
 
 async def add_note(app: Frame, note: str) -> None:
-    """Ask which instruction file gets the note, and add it there as a line of a list."""
+    """Ask which instruction file gets the note, and add it there as a list item."""
     files = note_files(app.project.cwd, app.project.environment)
     choices = [(str(number), str(number), words) for number, (_, words) in enumerate(files, 1)]
     chosen = await app.open_screen("confirm", "Which file gets this note?", choices, note)

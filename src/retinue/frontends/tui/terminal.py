@@ -1,8 +1,8 @@
 """The app on a terminal, from its first frame until the person leaves it.
 
-Outside of what is drawn, the terminal is told how it stands: in its title, in its progress bar and its list of programs
-(OSC 7501) where it has one, and with a bell and a notification when the app waits for its person or has ended
-something long.
+Besides drawing, the app reports its state to the terminal: in the title, in the progress bar and the list of programs
+(OSC 7501) of terminals that have one, and with a bell and a notification when it waits for the person or has ended a
+long task.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from retinue.frontends.tui.app import RetinueApp
 from retinue.frontends.tui.frame import Leaving, leaving_on_signals
 
 Standing = Literal["idle", "working", "waiting"]
-# Something shorter has ended before its person looked away.
+# A shorter task ends before the person looks away.
 LONG_SECONDS = 10.0
 TITLE_WIDTH = 60
 _WORDS: dict[Standing, str] = {"idle": "done", "working": "working", "waiting": "waits for you"}
-# Others would show a progress bar's sequence as a notification.
+# Other terminals would show the sequence of a progress bar as a notification.
 _WITH_PROGRESS = frozenset({"ghostty", "WezTerm"})
 _PROGRESS: dict[Standing, str] = {"idle": "0", "working": "3", "waiting": "4"}
 # Terminals that show the status of the program in them (OSC 7501); RETINUE_PROGRAM_STATUS=1 or 0 decides for others.
@@ -44,7 +44,7 @@ _STATUS: dict[Standing, str] = {"idle": "done", "working": "working", "waiting":
 
 
 class TerminalSignals:
-    """What to tell the terminal beside the screen, as escape sequences; empty while nothing changes."""
+    """The escape sequences that report the app's state to the terminal; empty while nothing changes."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         program = environment.get("TERM_PROGRAM", "")
@@ -60,7 +60,7 @@ class TerminalSignals:
         self._task = ""
 
     def tell(self, app: RetinueApp) -> None:
-        """Write to the terminal what has changed."""
+        """Write the changes to the terminal."""
         driver = app._driver
         if driver is None or not app.is_running:
             return
@@ -76,7 +76,8 @@ class TerminalSignals:
         driver.write(self.update(standing, self._task, time.monotonic(), seen=app.app_focus, notify=notify))
 
     def update(self, standing: Standing, task: str, now: float, *, seen: bool, notify: bool) -> ControlSequence:
-        """Return what to write now. `seen`: the person looks at the terminal; `notify`: they want to hear of it."""
+        """Return the sequences to write now. `seen`: the terminal has the focus; `notify`: the person wants
+        notifications."""
         parts = ["retinue"]
         if task:
             parts = [fit(one_line(task), TITLE_WIDTH), _WORDS[standing], "retinue"]
@@ -108,7 +109,7 @@ class TerminalSignals:
         return BELL
 
     def close(self) -> ControlSequence:
-        """Return what leaves the terminal as it was."""
+        """Return the sequences that restore the terminal."""
         sequence = NO_SEQUENCE
         if self._has_progress:
             sequence += operating_system_command("9", "4", "0")
@@ -118,20 +119,20 @@ class TerminalSignals:
 
 
 def _status(state: str) -> ControlSequence:
-    """Return a report of the program's status. It has no words of the task: other programs read it."""
+    """Return a report of the program's status. It omits the task, because other programs can read it."""
     return operating_system_command("7501", f"state={state}:app=retinue", end=STRING_TERMINATOR)
 
 
 class TerminalHost(Protocol):
-    """The process that waits for the app, as far as the app needs it."""
+    """The part of the waiting process that the app uses."""
 
     def watch(self, gone: Callable[[], None]) -> None: ...
 
 
 async def run_app(retinue: Retinue, *, host: TerminalHost | None = None, **options: Any) -> tuple[Leaving, str | None]:
-    """Show the app until the person leaves it. Return whether runs are to go on, which only a host can let them, and
-    the run of the conversation that was open. SIGTERM and SIGHUP leave it as well. The terminal is restored however
-    it ends. Raise StateError when the app itself failed."""
+    """Show the app until the person leaves it, or a SIGTERM or SIGHUP arrives. Return whether runs should continue,
+    which requires a host, and the run of the open conversation. The terminal is restored in any case. Raise StateError
+    if the app itself failed."""
     app = RetinueApp(retinue, may_keep=host is not None, **options)
     if host is not None:
         host.watch(lambda: app.exit("quit"))

@@ -45,8 +45,8 @@ def wants_motion(environment: Mapping[str, str]) -> bool:
 
 
 def theme_for(choice: str, environment: Mapping[str, str]) -> Theme:
-    """Return the theme `light` or `dark`, or what the terminal says of itself: COLORFGBG ends with the number of
-    its background, of which 7 and those above 8 are light."""
+    """Return the theme `light` or `dark`; for another choice, the theme of the terminal. COLORFGBG ends with the number
+    of its background, of which 7 and those above 8 are light."""
     light = choice == "light"
     if choice == "auto":
         background = environment.get("COLORFGBG", "").rpartition(";")[2]

@@ -1,8 +1,8 @@
-"""The working line above the prompt: what the main agent does, for how long, and how to interrupt it.
+"""The working line above the prompt: the activity of the main agent, its duration, and how to interrupt it.
 
     ⠋ Reading 3 files… (12s · ↑ 4.1k ↓ 380 tokens · esc to interrupt)
 
-It is there exactly while the main agent works or waits for agents. What it says is computed from the board and from
+The line is visible exactly while the main agent works or waits for agents. Its text is computed from the board and from
 the events of the main run, without a terminal.
 """
 
@@ -29,7 +29,7 @@ _DELEGATING = frozenset({"Agent", "subagent", "dispatch_agent", "get_subagent_re
 
 @dataclass(frozen=True, slots=True)
 class WorkLook:
-    """How the line is drawn. `interrupt_key` is empty where no key interrupts the main agent."""
+    """The display options of the line. `interrupt_key` is empty if no key interrupts the main agent."""
 
     width: int = 80
     frame: int = 0
@@ -49,7 +49,7 @@ def working_line(board: Board, progress: WorkProgress, state: State, now: float,
     elif state == "holding":
         notes.append("you can go on")
     notes = [note for note in notes if note]
-    # The tokens go first where there is no room, then the words are cut: how to interrupt stays.
+    # In a narrow terminal the tokens are left out, then the words are cut. The interrupt key stays.
     if len(notes) > 2 and len(words) + len(" · ".join(notes)) + 5 > look.width:
         del notes[1]
     suffix = f" ({' · '.join(notes)})"
@@ -59,7 +59,7 @@ def working_line(board: Board, progress: WorkProgress, state: State, now: float,
 
 
 def describe_work(board: Board, main: RunCard, progress: WorkProgress, state: State, now: float) -> str:
-    """Return what goes on, in words for a person."""
+    """Return a description of the current work for a person."""
     at_work = [card for card in board.recent(now) if card.live and card.parent_id == main.id]
     if state == "holding":
         return _waiting_for([card for card in at_work if card.background])
@@ -88,7 +88,7 @@ def _waiting_for(agents: list[RunCard]) -> str:
 
 
 def _retrying(progress: WorkProgress, now: float) -> str:
-    # `anthropic/sonnet answered 529: Overloaded` is in the conversation; here its end is enough.
+    # The conversation shows `anthropic/sonnet answered 529: Overloaded`; here its end is enough.
     problem = one_line(progress.retry_reason).rstrip(".")
     reason = _ANSWERED.sub("", problem) or problem
     seconds = round(progress.retry_at - now)

@@ -156,7 +156,7 @@ def _cut_place(text: str) -> int:
 SAID_LINES = 40
 SAID_CHARACTERS = 8_000
 FLUSH_SECONDS = 0.05
-# Drawing streamed text may take one part of this many of the time: the rest is for the keys.
+# Drawing streamed text may take one part in this many of the time; keys and other runs get the others.
 DRAWING_SHARE = 4
 MIN_PAUSE_SECONDS = 0.005
 # Characters of one answer on the screen, about 1,500 lines. The log has all of it.
