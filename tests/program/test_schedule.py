@@ -73,6 +73,7 @@ def test_once_fires_what_is_due_and_ends(project) -> None:
     assert done.returncode == 0, done.stderr
     (job,) = jobs(project)
     assert (job["runs"], job["enabled"], job["last_status"]) == (1, False, "success")
+    assert retinue(project, "schedule", "list").stdout.lstrip(" 1").startswith("✓")
 
 
 def test_what_is_due_while_nothing_fires_it_is_listed_as_due_with_what_would(project) -> None:

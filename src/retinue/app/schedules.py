@@ -146,7 +146,8 @@ def last_status(reader: LogReader, job: ScheduledJob) -> str | None:
 def job_sign(job: ScheduledJob | JobView, status: str | None) -> tuple[str, str]:
     """Return the sign of a job and what it means, as a style: will fire or did its work, failed last, at work,
     switched off or never started."""
-    if not job.enabled:
+    # A job whose only time has passed is disabled, but nobody switched it off.
+    if not job.enabled and job.next_at is not None:
         return "✗", "dim"
     if status in LIVE_STATUSES:
         return "⋯", "accent"

@@ -131,8 +131,8 @@ def test_marks_tell_what_will_happen():
 @pytest.mark.parametrize(("status", "sign"), [("success", "✓"), ("error", "!"), ("running", "⋯"), (None, "✗")])
 def test_a_job_that_is_over_is_marked_by_how_it_ended(status, sign):
     over = replace(JOB, kind="once", next_at=None)
-    assert mark(over, status)[0] == sign
-    assert mark(replace(over, enabled=False), "success")[0] == "✗"
+    assert mark(over, status)[0] == mark(replace(over, enabled=False), status)[0] == sign
+    assert mark(replace(JOB, enabled=False), "success")[0] == "✗"
 
 
 @pytest.mark.parametrize("room", [10, 30, 75, 115])
