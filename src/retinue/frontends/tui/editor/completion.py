@@ -1,6 +1,6 @@
-"""Completion of what stands before the cursor: a command, a model behind `/model`, an agent, a file.
+"""Completion of the word before the cursor: a command, a model after `/model`, an agent or a file.
 
-The files of the project are found in a thread and remembered for a moment.
+The files of the project are found in a thread and cached for a moment.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _MENTION = re.compile(r"(?:^|(?<=\s))@([^\s@]*)$")
 
 @dataclass(frozen=True, slots=True)
 class CompletionTarget:
-    """`word` is what was typed of it, `start` where it begins in the line. `first` says that the
-    whole text begins here: only there an agent can be addressed."""
+    """`word` is the typed part of it, and `start` its column in the line. `first` means that it begins the whole text:
+    an agent can be addressed only there."""
 
     kind: Kind
     word: str
@@ -41,7 +41,7 @@ class CompletionTarget:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """`text` replaces the word, its sign included; `note` is beside it in the list."""
+    """`text` replaces the word and its sign; `note` is beside it in the list."""
 
     text: str
     note: str = ""
@@ -64,13 +64,13 @@ def completion_target(line: str, column: int, *, first_line: bool) -> Completion
 
 @dataclass(slots=True)
 class Choices:
-    """The list that is open, and what is chosen in it."""
+    """The open list of candidates, and its selection."""
 
     candidates: Sequence[Candidate] = ()
     target: CompletionTarget | None = None
     at: int = 0
     moved: bool = False
-    """The person went to a row of it: before, the first row is only an offer."""
+    """Whether the person moved to a row. Before that, the first row is only a suggestion."""
 
     @property
     def open(self) -> bool:
@@ -115,7 +115,7 @@ class Completer:
         return [*agents, *(Candidate(f"@{_quoted(path)}", _kind(path)) for path in files)]
 
     def _command_names(self, word: str) -> list[Candidate]:
-        """Return commands of the app, commands' files and skills whose names begin with the word, then those that have
+        """Return commands of the app, command files and skills whose names begin with the word, then those that contain
         it elsewhere."""
         notes = {name: f"{command.arguments}  {command.help}".strip() for name, command in COMMANDS.items()}
         for name, command in self._called().items():
@@ -124,7 +124,7 @@ class Completer:
         return [Candidate(f"/{name}", notes[name]) for name in _rank_few(word, notes)[:MAX_MATCHES]]
 
     async def _models(self, word: str) -> list[Candidate]:
-        """Return models of the one list. Servers are asked for theirs at most once in a while."""
+        """Return models of the common list. Servers are asked for theirs from time to time."""
         if self._model_names is None or time.monotonic() - self._models_at > FRESH_SECONDS:
             listed = await find_models(self._retinue.supervisor.project)
             self._model_names = {model.full_name: model.name for model in listed.models}
@@ -132,14 +132,14 @@ class Completer:
         return [Candidate(name, self._model_names[name]) for name in _rank_few(word, self._model_names)[:MAX_MATCHES]]
 
     def _called(self) -> dict[str, PromptCommand]:
-        """Return the commands' files and skills, looked up once for a word that is being typed."""
+        """Return the command files and skills, looked up once while a word is typed."""
         if time.monotonic() - self._commands_at > FRESH_SECONDS:
             self._commands = self._retinue.supervisor.project.prompt_commands()
             self._commands_at = time.monotonic()
         return self._commands
 
     def _agents(self, word: str) -> list[Candidate]:
-        """Return those that can be addressed: agents of this conversation, and types that start on being addressed."""
+        """Return the agents that can be addressed: those of this conversation, and types that start when addressed."""
         settings = self._retinue.supervisor.settings
         if settings.agent_mentions == "off":
             return []
@@ -151,7 +151,7 @@ class Completer:
         if settings.agent_mentions == "direct":
             taken = {name.casefold() for name in notes}
             for name in self._retinue.agents.names:
-                # One agent may go by several spellings of a name.
+                # One agent may have several spellings of its name.
                 if name.casefold() not in taken:
                     taken.add(name.casefold())
                     notes[name] = f"starts an agent · {self._about(name)}"
@@ -162,7 +162,8 @@ class Completer:
 
 
 def _rank_few(word: str, names: Collection[str]) -> list[str]:
-    """Return the names that have the word in them, best first: letters scattered over a name are no help among few."""
+    """Return the names that contain the word, best first. A name that contains only its
+    scattered letters does not match."""
     return [name for name in rank(word, names, len(names)) if word.lower() in name.lower()]
 
 

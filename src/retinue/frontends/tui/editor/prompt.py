@@ -1,10 +1,9 @@
-"""The editor: several lines, Enter sends, Shift+Enter, Ctrl+J or `\\` and Enter begins a new line.
+"""The editor of several lines. Enter sends; Shift+Enter, Ctrl+J, or `\\` and Enter, begins a new line.
 
-A paste puts short text into it as it is, long text as a short placeholder that is sent whole, and the path of an
-image as `@path`. (A terminal pastes the path of a file that is dropped on it: in quotes, with `\\` before its spaces,
-or as an address.) A list opens above the editor: completions, or with Ctrl+R what was said before. Ctrl+G goes on in
-the person's own editor.
-"""
+Pasted short text is inserted unchanged, long text as a placeholder that is expanded when sent, and the path of an
+image as `@path`. (A terminal pastes the path of a dropped file: in quotes, with `\\` before its spaces, or as an
+address.) The list above the editor has completions or, with Ctrl+R, earlier messages. Ctrl+G continues in the person's
+own editor."""
 
 from __future__ import annotations
 
@@ -37,8 +36,8 @@ class Pastes:
         self._last = 0
 
     def take(self, text: str) -> str:
-        """Return what to put into the editor for a paste: the text, or a placeholder for a long one, and for the
-        path of an image its mention, which attaches it."""
+        """Return the text to insert for a paste: the pasted text, a placeholder for a long one, or for the path of an
+        image the mention that attaches it."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         mention = image_mention(text)
         if mention is not None:
@@ -52,11 +51,11 @@ class Pastes:
         return f"[Pasted text #{self._last} {size}]"
 
     def whole(self, text: str) -> str:
-        """Return the text with every placeholder replaced by what it stands for."""
+        """Return the text with every placeholder replaced by its pasted text."""
         return _PLACEHOLDER.sub(lambda match: self._texts.get(int(match[1]), match[0]), text)
 
     def before(self, text: str) -> int:
-        """Return the length of the placeholder that `text` ends with; 0 when it ends with none."""
+        """Return the length of the placeholder at the end of `text`; 0 if there is none."""
         last = next((match for match in _PLACEHOLDER.finditer(text) if match.end() == len(text)), None)
         return len(last[0]) if last is not None and int(last[1]) in self._texts else 0
 
@@ -65,8 +64,8 @@ class Pastes:
 
 
 def image_mention(pasted: str) -> str | None:
-    """Return `@path` for the path of an image that is there, and None for any other text. Names do not count: what is
-    in the file does."""
+    """Return `@path` for the path of an existing image, and None for any other text. The content of the file decides,
+    not its name."""
     path = _path(pasted.strip())
     if path is None or not is_image_file(path):
         return None
@@ -76,7 +75,7 @@ def image_mention(pasted: str) -> str | None:
 
 
 def _path(text: str) -> Path | None:
-    """Return the one absolute path that a text consists of."""
+    """Return the absolute path of which the whole text consists."""
     if not text or "\n" in text or len(text) > LONG_CHARACTERS or text[0] not in "/~'\"f":
         return None
     if text.startswith("file://"):
@@ -89,7 +88,7 @@ def _path(text: str) -> Path | None:
 def _unquoted(text: str) -> Path:
     try:
         words = shlex.split(text)
-        # A path with spaces and no quotes is a path all the same, when there is such a file.
+        # A path with spaces and no quotes is also accepted, if the file exists.
         plain = Path(words[0] if len(words) == 1 else text)
         return plain.expanduser()
     except (ValueError, RuntimeError, IndexError):
@@ -97,7 +96,7 @@ def _unquoted(text: str) -> Path:
 
 
 class Popup(Static):
-    """The list of completions, which takes no room while it is closed."""
+    """The list of completions, which has no rows while it is closed."""
 
     def __init__(self) -> None:
         super().__init__(id="popup")
@@ -125,10 +124,10 @@ def lines(choices: Choices, width: int) -> list[Text]:
 
 
 Complete = Callable[[CompletionTarget], Awaitable[Sequence[Candidate]]]
-# Takes a draft to another editor and returns it as it was left there.
+# Opens a draft in another editor and returns the edited text.
 Edit = Callable[[str], Awaitable[str]]
 NEW_LINE = ("shift+enter", "ctrl+j", "alt+enter")
-# As terminals and shells have them, beside those of the widget.
+# Keys of terminals and shells, in addition to those of the widget.
 ACTIONS = {
     "ctrl+r": "search",
     "ctrl+g": "edit_outside",
@@ -143,7 +142,7 @@ ACTIONS = {
 
 
 class Prompt(TextArea):
-    """Grows with its text, to a third of the screen. What is sent is a `Submitted` message."""
+    """An editor that grows with its text, up to a third of the screen. It posts sent text as `Submitted`."""
 
     class Submitted(Message):
         def __init__(self, text: str) -> None:
@@ -151,21 +150,21 @@ class Prompt(TextArea):
             self.text = text
 
     class Leaving(Message):
-        """A key that an empty prompt leaves to others: `key` is its name."""
+        """A key that an empty prompt leaves to other widgets: `key` is its name."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
             self.key = key
 
     class Scrolling(Message):
-        """The conversation is to be scrolled by `pages`."""
+        """A request to scroll the conversation by `pages`."""
 
         def __init__(self, pages: int) -> None:
             super().__init__()
             self.pages = pages
 
     class TakingBack(Message):
-        """Up in an empty prompt: what waits to be said is wanted back."""
+        """A request to return queued messages to the editor, by Up in an empty prompt."""
 
     def __init__(
         self, past: PromptHistory | None = None, complete: Complete | None = None, edit: Edit | None = None
@@ -175,15 +174,15 @@ class Prompt(TextArea):
         self.choices = Choices()
         self.pastes = Pastes()
         self.popup = Popup()
-        # Whether something waits that `up` in an empty prompt takes back.
+        # Whether queued messages exist, which `up` in an empty prompt takes back.
         self.waiting = False
-        # Whether the list shows what was said before, for the words in the editor.
+        # Whether the list shows earlier messages that contain the words in the editor.
         self._searching = False
         self._complete = complete
         self._edit = edit
 
     def put(self, text: str) -> None:
-        """Replace what is typed; the cursor stands behind it."""
+        """Replace the text, and put the cursor at its end."""
         self.text = text
         self.move_cursor(self.document.end)
 
@@ -211,7 +210,7 @@ class Prompt(TextArea):
         await super()._on_key(event)
 
     def _handle(self, key: str) -> bool:
-        """Return whether the key meant something here; all others are for the text."""
+        """Return whether the key has a function here. Other keys go to the text."""
         if self.choices.open and self._choose(key):
             return True
         if key == "enter":
@@ -250,7 +249,7 @@ class Prompt(TextArea):
         return True
 
     def _continue_line(self) -> bool:
-        """Make a new line of a backslash before the cursor. Return False when there is none."""
+        """Replace a backslash before the cursor by a new line. Return False if there is none."""
         row, column = self.cursor_location
         if not self.document.get_line(row)[:column].endswith("\\"):
             return False
@@ -258,7 +257,7 @@ class Prompt(TextArea):
         return True
 
     def action_search(self) -> None:
-        """List what was said before and has the words of the editor in it; typing on narrows it."""
+        """List earlier messages that contain the words in the editor. Further typing narrows the list."""
         if self.past is None:
             return
         candidates = [Candidate(entry) for entry in self.past.find(self.text)]
@@ -278,7 +277,7 @@ class Prompt(TextArea):
 
     @work(exclusive=True, group="draft")
     async def action_edit_outside(self) -> None:
-        """Go on with the draft in $EDITOR; agents go on meanwhile."""
+        """Continue the draft in $EDITOR. Agents continue meanwhile."""
         if self._edit is not None:
             self.put(await self._edit(self.pastes.whole(self.text)))
 
@@ -290,18 +289,18 @@ class Prompt(TextArea):
         if chosen is None or target is None:
             return False
         row, column = self.cursor_location
-        # Someone who types fast is ahead of the list: what it offers then is for other words.
+        # A fast typist is ahead of the list, whose candidates then belong to an earlier word.
         if completion_target(self.document.get_line(row), column, first_line=row == 0) != target:
             return False
         typed = self.document.get_line(row)[target.start : column]
         if by_enter and target.kind == "command" and typed == chosen.text:
-            # Nothing to complete: Enter sends it.
+            # The command is complete, so Enter sends it.
             return False
         if by_enter and target.kind == "model" and not moved:
-            # `/model` takes a part of a name, so what was typed is sent.
+            # `/model` accepts a part of a name, so the typed text is sent.
             return False
         self.replace(f"{chosen.text} ", (row, target.start), (row, column))
-        # Enter on a command completes and sends it, if only that one can be meant; on a name it only completes.
+        # Enter on a command completes it, and sends it if the choice is unambiguous; on a name it only completes.
         return not (by_enter and target.kind in ("command", "model") and decided)
 
     def _up_down(self, key: str) -> bool:
@@ -358,7 +357,7 @@ class Prompt(TextArea):
         candidates = await self._complete(target)
         row, column = self.cursor_location
         if completion_target(self.document.get_line(row), column, first_line=row == 0) != target:
-            # Typed on meanwhile.
+            # The person typed more meanwhile.
             return
         if candidates:
             self.choices.show(target, candidates)

@@ -1,1 +1,1 @@
-"""What lies over the conversation for a while."""
+"""The screens that open over the conversation."""

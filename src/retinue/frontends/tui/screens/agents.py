@@ -1,6 +1,6 @@
-"""The /agents menu: which agents run, which types there are, a new one, settings and jobs.
+"""The /agents menu: running agents, agent types, a new agent, settings and scheduled jobs.
 
-The screen of the types says what each is, and changes the file it comes from.
+The screen of the types describes each type, and changes its agent file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from retinue.frontends.tui.screens.external_editor import edit_agent
 from retinue.frontends.tui.screens.sheet import HEADING, ListSheet, Row, Rows, columns, near
 from retinue.frontends.tui.screens.wizard import PLACES, create_on
 
-# How the id of a row begins that is a file which could not be loaded.
+# The prefix of row ids of files that could not be loaded.
 FAILED = "failed: "
 _MARKS = {"project": "•", "user": "◦"}
 _WORDS = {
@@ -55,7 +55,7 @@ Label = Callable[[LoadedAgent], str]
 
 
 def menu_rows(cards: Iterable[RunCard], catalog: Catalog, jobs: int | None, room: int) -> list[Row]:
-    """Return the first page. `jobs` is None where nothing is scheduled from this process."""
+    """Return the rows of the first page. `jobs` is None if this process schedules nothing."""
     agents = list(cards)
     rows: list[tuple[str, str]] = []
     if agents:
@@ -68,13 +68,13 @@ def menu_rows(cards: Iterable[RunCard], catalog: Catalog, jobs: int | None, room
 
 
 def counted(cards: Sequence[RunCard]) -> str:
-    """Return how many of them work, wait for a slot, and are done."""
+    """Return the numbers of working, queued and finished agents."""
     running, queued = counts(cards)
     return f"{running} running, {optional('{} queued, ', queued)}{len(cards) - running - queued} done"
 
 
 def running_rows(cards: Iterable[RunCard], room: int) -> list[Row]:
-    """Return the agents as rows: the live ones first, the newest of each first."""
+    """Return the agents as rows: live ones before ended ones, and newest first."""
     ordered = sorted(cards, key=lambda card: (not card.live, -(card.began or card.created_at)))
     rows = []
     for card in ordered:
@@ -86,7 +86,7 @@ def running_rows(cards: Iterable[RunCard], room: int) -> list[Row]:
 
 
 def mark(entry: LoadedAgent) -> str:
-    """Return `•` for one of the project, `◦` of the person, `✕` switched off; nothing for others."""
+    """Return `•` for an agent of the project, `◦` for one of the user, `✕` for a disabled one; nothing for others."""
     if not entry.enabled:
         return "✕"
     return _MARKS.get(entry.source, " ")
@@ -116,7 +116,7 @@ def type_rows(catalog: Catalog, label: Label, room: int) -> list[Row]:
 
 
 def actions(entry: LoadedAgent, catalog: Catalog) -> list[tuple[str, str]]:
-    """Return what can be done with an agent, as (action, words)."""
+    """Return the actions for an agent, as (action, label)."""
     own = entry.source in OWN_SOURCES
     if entry.source == "policy":
         names = ["eject"]
@@ -136,7 +136,7 @@ def actions(entry: LoadedAgent, catalog: Catalog) -> list[tuple[str, str]]:
 
 
 def about(entry: LoadedAgent, catalog: Catalog, label: Label, cwd: Path) -> Text:
-    """Return what there is to know about an agent before one changes it."""
+    """Return the description of an agent, for a person who may change it."""
     spec, parsed = entry.spec, entry.parsed
     state = "" if entry.enabled else " · switched off"
     text = Text()
@@ -193,7 +193,7 @@ class AgentsScreen(ListSheet[None]):
 
 
 class RunningScreen(ListSheet[None]):
-    """Every agent of this session; one that is chosen is watched."""
+    """Every agent of this session. Choosing one opens its viewer."""
 
     DEFAULT_CSS = "RunningScreen #about { display: none; }"
     look_seconds = 0.5
@@ -238,7 +238,7 @@ class TypesScreen(ListSheet[None]):
 
     @work
     async def _ask_servers(self) -> None:
-        """Show the models again once the servers have said which ones they have."""
+        """Show the models again when the servers have listed theirs."""
         await self._label.ask_servers(self.project.transport)
         if self.is_mounted:
             self.draw()
@@ -258,7 +258,7 @@ class TypesScreen(ListSheet[None]):
     def action_create(self) -> None:
         self.do(create_on(self))
 
-    # What is shown
+    # Display
 
     @property
     def _entry(self) -> LoadedAgent | None:
@@ -291,7 +291,7 @@ class TypesScreen(ListSheet[None]):
             return about_failed(failed, self._cwd)
         return ""
 
-    # What is done
+    # Actions
 
     async def _choose(self) -> None:
         entry = self._entry

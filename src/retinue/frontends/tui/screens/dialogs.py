@@ -1,6 +1,6 @@
 """Small questions over the screen: confirm, choose, enter a line, write a text. Esc returns None.
 
-The help is here as well: keys and commands, from the same tables that the app works by.
+The help is here as well. It takes keys and commands from the tables of the app.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from retinue.core.person_prompt import PromptCommand
 
 
-# What is given back, the key that chooses it, and the words.
+# The returned value, the key that chooses it, and the label.
 Choice = tuple[str, str, str]
 
 
 class ConfirmScreen(ModalScreen[str | None]):
-    """Returns the chosen value, or None for Esc. The first choice is the one that Enter takes."""
+    """Returns the chosen value, or None for Esc. Enter takes the first choice."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "cancel")]
 
@@ -67,12 +67,12 @@ class ConfirmScreen(ModalScreen[str | None]):
 
 
 async def confirm(app: App[Any], question: str, detail: str, yes: str) -> bool:
-    """Ask before something is lost. Enter keeps it; `yes` says what y does. From a worker only."""
+    """Ask before a destructive action. Enter cancels it; `yes` describes the key y. Call this from a worker only."""
     choices = [("no", "n", "Keep it"), ("yes", "y", yes)]
     return await app.push_screen_wait(ConfirmScreen(question, choices, detail)) == "yes"
 
 
-# What is wrong with an answer; empty when nothing is.
+# Returns the problem of an answer; empty if there is none.
 Check = Callable[[str], str]
 
 
@@ -109,7 +109,7 @@ class Dialog(ModalScreen[str | None]):
 
 
 class Pick(Dialog):
-    """One of a few. `rows` are (value, words)."""
+    """A choice of one row. `rows` are (value, label)."""
 
     def __init__(
         self, question: str, rows: Sequence[tuple[str, str]], *, detail: str = "", start: str | None = None
@@ -134,7 +134,7 @@ class Pick(Dialog):
         rows.focus()
 
     def show(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Show other rows, the first of them chosen."""
+        """Show other rows, and select the first."""
         self._take(rows)
         self.query_one(Rows).fill(self._rows, "0")
 
@@ -146,12 +146,12 @@ class Pick(Dialog):
         self.take(self._values[int(message.option_id or 0)])
 
     def take(self, value: str) -> None:
-        """Do what the choice of a row does: close with its value."""
+        """Close with the value of the chosen row."""
         self.dismiss(value)
 
 
 class Ask(Dialog):
-    """One line. It stays open, and says why, while `check` finds something wrong."""
+    """A question for one line of text. While `check` finds a problem, it shows the problem and stays open."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Ask(Dialog):
         empty: bool = False,
         secret: bool = False,
     ) -> None:
-        """`empty`: an empty line is an answer; `secret`: what is typed is not shown."""
+        """`empty`: an empty line is a valid answer; `secret`: the typed text is not shown."""
         super().__init__(question, detail)
         self._secret = secret
         self._value = value
@@ -196,7 +196,7 @@ class Ask(Dialog):
 
 
 def blinks(screen: Dialog) -> bool:
-    """Return whether the cursor blinks: not for people who want no motion."""
+    """Return whether the cursor blinks. It does not for people who want no motion."""
     return cast("Frame", screen.app).motion
 
 
@@ -229,7 +229,7 @@ class HelpScreen(ModalScreen[None]):
 
 
 def help_text(keys: tuple[Key, ...], called: Iterable[PromptCommand] = ()) -> Group:
-    """Return the tables of the help. `called` are commands' files and skills."""
+    """Return the tables of the help. `called` are command files and skills."""
     rows = [(key, "", words) for key, words in EDITOR]
     rows += [(entry.key, entry.name, entry.help) for entry in keys]
     rows += [(entry.key, "", entry.help) for entry in SCREENS.values() if entry.key]
@@ -247,7 +247,7 @@ def help_text(keys: tuple[Key, ...], called: Iterable[PromptCommand] = ()) -> Gr
 
 
 def _table(title: str, rows: list[tuple[str, str, str]]) -> list[RenderableType]:
-    """Return a heading and two columns, in which long words go on below themselves."""
+    """Return a heading and two columns. A long text continues in its own column."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(max_width=28)
     table.add_column()

@@ -1,6 +1,6 @@
-"""A file in the person's own editor, and what is wrong with an agent's file afterwards.
+"""Edits a file in the person's own editor, and checks agent files afterwards.
 
-The app leaves the terminal to the editor; agents go on meanwhile.
+The app leaves the terminal to the editor. Agents continue meanwhile.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ from retinue.frontends.tui.screens.sheet import near
 
 
 class NoEditorError(Exception):
-    """A text cannot be edited outside of the app: the message says why and what to do."""
+    """A text cannot be edited outside of the app. The message has the reason and a remedy."""
 
 
 def editor_command(environment: Mapping[str, str]) -> list[str]:
-    """Return the words of $VISUAL or $EDITOR, else an editor that most machines have. Raise NoEditorError."""
+    """Return the command line of $VISUAL or $EDITOR, otherwise of an editor that most machines have. Raise
+    NoEditorError if there is none."""
     for name in ("VISUAL", "EDITOR"):
         text = environment.get(name, "").strip()
         if text:
@@ -56,13 +57,13 @@ def editor_command(environment: Mapping[str, str]) -> list[str]:
 
 
 async def edit_file(app: Frame, path: Path) -> str:
-    """Open a file in the editor and return, when it has ended, what went wrong with it: nothing, as a rule. Raise
-    NoEditorError when there is none, or the terminal cannot be left to it."""
+    """Open a file in the editor, wait for its end, and return its failure; empty if there was none. Raise NoEditorError
+    if there is no editor, or if the terminal cannot be left to it."""
     words = editor_command({**os.environ, **app.project.environment})
     failure = ""
     try:
         with app.batch_update(), _deaf(), app.suspend():
-            # `_run` never raises: the terminal would stay with the editor.
+            # `_run` never raises, because the terminal would then stay with the editor.
             failure = await _run([*words, str(path)])
     except SuspendNotSupported:
         raise NoEditorError(f"This terminal cannot be left to {words[0]}.") from None
@@ -71,7 +72,7 @@ async def edit_file(app: Frame, path: Path) -> str:
 
 
 async def edit_text(app: Frame, text: str, suffix: str = ".md") -> str:
-    """Return a text as it was left in the editor. Raise NoEditorError where it cannot be edited."""
+    """Return the text after editing. Raise NoEditorError if it cannot be edited."""
     with tempfile.TemporaryDirectory(prefix="retinue-edit-") as folder:
         path = Path(folder) / f"text{suffix}"
         path.write_text(text, encoding="utf-8")
@@ -82,7 +83,7 @@ async def edit_text(app: Frame, text: str, suffix: str = ".md") -> str:
 
 
 class Write(Dialog):
-    """Several lines: Ctrl+S takes them, Ctrl+E goes on in $EDITOR."""
+    """A question for several lines of text: Ctrl+S accepts them, Ctrl+E continues in $EDITOR."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "cancel", priority=True),
@@ -119,7 +120,7 @@ class Write(Dialog):
 
 
 async def _run(command: list[str]) -> str:
-    """Run a command and return what went wrong; empty when nothing did."""
+    """Run a command and return its failure; empty if there was none."""
     try:
         program = prepare(command, clearance="person", environment=os.environ)
         done = await asyncio.to_thread(run, program, output="inherited")
@@ -134,10 +135,10 @@ async def _run(command: list[str]) -> str:
 def _deaf() -> Iterator[None]:
     """Leave Ctrl+C to the editor."""
     try:
-        # A handler that does nothing, not SIG_IGN, which the program that is started would inherit.
+        # The handler does nothing. It is not SIG_IGN, which the editor would inherit.
         before = signal.signal(signal.SIGINT, lambda *_: None)
     except ValueError:
-        # Not in the main thread.
+        # Only the main thread can set handlers.
         yield
         return
     try:
@@ -147,14 +148,15 @@ def _deaf() -> Iterator[None]:
 
 
 class Feedback(NamedTuple):
-    """A sentence for the person, and what it means: `success`, `warning`, `error` or nothing."""
+    """A sentence for the person, and its kind: `success`, `warning`, `error` or nothing."""
 
     text: str
     kind: str = ""
 
 
 async def edit_agent(app: Frame, path: Path) -> Feedback:
-    """Edit the file of an agent in $EDITOR, or in a dialog where the terminal cannot be left to it. From a worker."""
+    """Edit an agent file in $EDITOR, or in a dialog if the terminal cannot be left to it. Call this from a worker
+    only."""
     before = _content(path)
     try:
         complaint = await edit_file(app, path)
@@ -170,7 +172,7 @@ async def edit_agent(app: Frame, path: Path) -> Feedback:
 
 
 def check_file(path: Path, cwd: Path, what: str = "Saved") -> Feedback:
-    """Return what lint says about the file, in a line or two."""
+    """Return the lint findings for the file in one or two lines."""
     name = near(path, cwd)
     findings = [finding for finding in lint_paths([path]).findings if finding.severity != "info"]
     if not findings:
@@ -188,7 +190,7 @@ async def _edit_here(app: Frame, path: Path, before: bytes, why: str) -> bool:
         text = before.decode("utf-8")
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path} is not UTF-8 text.", remedy=why) from None
-    # The editor of the app knows one line ending only: the file keeps the one it had.
+    # The editor of the app knows one line ending only, so the original line ending of the file is restored.
     ends = "\r\n" if "\r\n" in text else "\n"
     edited = await app.push_screen_wait(Write(f"Edit {path.name}", text, detail=why))
     if edited is None:

@@ -1,7 +1,7 @@
-"""The inbox: everything that waits for a person, of every run of the project, answered by a key.
+"""The inbox: all requests to the person from every run of the project. The person answers them by keys.
 
-What was typed before an item was on the screen does not answer it: for a moment after the item
-that is shown has changed, keys that answer do nothing.
+Keys typed before an item was on the screen do not answer it: for a moment after the displayed item has changed, keys
+that answer do nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _RISKS = {"low": "dim", "medium": "warning", "high": "error"}
 
 
 def answers(item: InboxItem) -> dict[str, ApprovalChoice]:
-    """Return the answers that the item takes: no keys for a question, which takes words."""
+    """Return the answers that the item accepts. A question has no keys, because it accepts text."""
     if item.kind == "question" or item.state != "waiting":
         return {}
     taken = set(item.options)
@@ -59,7 +59,7 @@ def takes_several(item: InboxItem) -> bool:
 
 
 def keys_line(item: InboxItem | None, was_read: bool = True) -> str:
-    """Return the keys that work now. A call can be allowed once all of it `was_read`."""
+    """Return the keys that work now. A call can be allowed after all of it `was_read`."""
     always = "PgDn read on · v watch run · h all · Esc back"
     if item is None:
         return "h also what was answered · Esc back"
@@ -92,14 +92,14 @@ def row(entry: InboxRow, now: float, room: int) -> Text:
 
 
 def _title(item: InboxItem, most: int = 300) -> str:
-    """Return what is asked. A call is shown to the last character, a question without the signs of Markdown."""
+    """Return the title of an item. A call is shown completely, a question without the signs of Markdown."""
     if item.kind != "question":
         return exact_line(item.title, most)
     return exact_line(plain_text(clean(item.title)), most)
 
 
 def about(entry: InboxRow, now: float) -> Text:
-    """Return who asks what, since when, and why it is asked."""
+    """Return the asking agent, its request, the time and the reason."""
     item = entry.item
     text = Text()
     text.append(_title(item, 1_000), "bold")
@@ -116,8 +116,8 @@ def about(entry: InboxRow, now: float) -> Text:
 
 
 def detail(item: InboxItem, marked: Collection[str] = ()) -> list[Text]:
-    """Return the exact call with its diff, the options of a question, and what an answer beyond this
-    call would allow."""
+    """Return the exact call with its diff, the options of a question, and the rights that an answer beyond this call
+    would grant."""
     lines = _color_diff(item_lines(item, reason=False))
     if item.kind == "question":
         lines += _option_lines(item, marked)
@@ -143,7 +143,7 @@ def _option_lines(item: InboxItem, marked: Collection[str]) -> list[Text]:
 
 
 def _color_diff(lines: list[str]) -> list[Text]:
-    """Return the lines of a call, those of a diff in its colours. The signs stay for people who see none."""
+    """Return the lines of a call, with colours for a diff. The signs stay for people who see no colours."""
     is_diff = any(line.startswith(("@@", "+++ ", "--- ")) for line in lines)
     drawn = []
     for line in lines:
@@ -162,19 +162,19 @@ def _style(line: str) -> str:
 
 BY = "terminal app"
 OTHER_WORDS = "other"
-# How often what an item says of its run is read again, if nothing else changes.
+# The interval for reading the facts of an item's run again, if nothing else changes.
 READ_SECONDS = 5.0
-# From this height on the conversation stays in view above the inbox, which takes half of the rows at most: its list,
-# who asks, its heading and its keys take the others of them.
+# From this height on the conversation stays visible above the inbox, which then takes half of the rows at most.
+# `OTHER_ROWS` of them are for its list, the asking agent, its heading and its keys.
 BOX_MIN_HEIGHT = 32
 OTHER_ROWS = 9
-# Items that are listed; others follow as these are answered.
+# Items in the list. Further ones follow when these are answered.
 MAX_LISTED_ITEMS = 60
 
 
 class InboxScreen(Sheet[None]):
-    """What waits. It goes when the last item is answered; where `opened_itself`, it came up because something arrived,
-    and goes however that is settled."""
+    """The waiting items. The screen closes when the last one is answered. If it `opened_itself` for a new item, it also
+    closes when that item is settled in another way."""
 
     DEFAULT_CSS = """
     InboxScreen #items { height: auto; max-height: 7; min-height: 1; }
@@ -227,7 +227,7 @@ class InboxScreen(Sheet[None]):
         self._leave()
 
     def _beat(self, now: float) -> None:
-        """Show the ages of items, and what has expired."""
+        """Update the ages of items, and remove expired ones."""
         if int(time.monotonic()) != self._second:
             self._look()
 
@@ -259,16 +259,16 @@ class InboxScreen(Sheet[None]):
             elif self._settled and self._may_choose(choice):
                 self.do(self._give(item, choice))
         elif event.is_printable and event.character not in "hv ":
-            # Someone types words, and means none of the letters as an answer.
+            # The person types text, so no letter is an answer.
             self._shown_at = time.monotonic()
 
     def action_answer(self) -> None:
-        """Send what is marked, or show all answers, to choose one, or take words."""
+        """Send the marked options, or else show all answers, or ask for text."""
         item = self._item
         if item is None or item.state != "waiting" or not self._settled:
             return
         if self._marked:
-            # In the order of the options, whatever was marked first.
+            # The answer has the order of the options.
             chosen = [option for option in item.options if option in self._marked]
             self.do(self._give(item, ", ".join(chosen)))
         else:
@@ -291,7 +291,7 @@ class InboxScreen(Sheet[None]):
         if self._item is not None:
             self.host.watch_run(self._item.run_id)
 
-    # What is shown
+    # Display
 
     @property
     def _item(self) -> InboxItem | None:
@@ -302,15 +302,15 @@ class InboxScreen(Sheet[None]):
 
     @property
     def _settled(self) -> bool:
-        """Return whether the person who pressed the key has seen what it answers."""
+        """Return whether the item was visible long enough for a key to be an answer to it."""
         return not self._answering and time.monotonic() - self._shown_at >= self.settle_seconds
 
     def _may_choose(self, choice: str) -> bool:
-        """Return whether a choice can be made now: nothing is allowed before all of it was on the screen."""
+        """Return whether a choice can be made now. A call cannot be allowed before all of it was on the screen."""
         return choice not in ALLOWING or self.query_one(LongText).was_read
 
     def _look(self) -> None:
-        """Show what has changed in the inbox of the log, by whichever process."""
+        """Show changes of the inbox, which any process may have written to the log."""
         inbox = self.retinue.inbox
         ids, second = inbox.waiting_ids(), int(time.monotonic())
         if ids == self._ids and second == self._second:
@@ -321,7 +321,7 @@ class InboxScreen(Sheet[None]):
             entries = inbox.rows(MAX_LISTED_ITEMS, everything=self._everything)
             self._listed = {entry.item.id: entry for entry in entries}
         waiting = len(ids)
-        # Nothing is left to do here; what is typed next is meant for the conversation.
+        # No item is left. The next keys belong to the conversation.
         is_done = (self._opened_itself or self._answered) and not self._everything
         if is_done and not waiting and not self._answering and self.is_current:
             self.dismiss()
@@ -356,7 +356,7 @@ class InboxScreen(Sheet[None]):
         self._fit()
 
     def _fit(self) -> None:
-        """Leave the conversation in view where the terminal is high enough: the text takes the rows it needs."""
+        """Give the text only the rows that it needs, so that a high terminal also shows the conversation."""
         height, reading = self.app.size.height, self.query_one(LongText)
         self.set_class(height >= BOX_MIN_HEIGHT, "box")
         if height < BOX_MIN_HEIGHT:

@@ -1,10 +1,10 @@
-"""Notices what arrives in the inbox: a count for the status line, a banner, or the inbox itself.
+"""Watches the inbox, and shows new items as a count in the status line, as a banner, or in the inbox itself.
 
-While the app is open somebody answers: runs of this process wait instead of being denied. The
-inbox opens by itself only where it takes no keys from anybody: the prompt is empty, nothing else
-is open, and the run is one of this process. Otherwise a banner says what waits.
+While the app is open a person can answer, so that runs of this process wait instead of being denied. The inbox opens by
+itself only if it takes no keys from the person: the prompt is empty, no other screen is open, and the run belongs to
+this process. Otherwise a banner describes the item.
 
-An answer to a conversation whose process was killed takes the conversation up again, wherever the answer was given.
+An answer to a conversation whose process was killed resumes the conversation, regardless of where the answer was given.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ READ_SECONDS = 5.0
 
 
 class InboxWatch:
-    """What the app does about the inbox. It hears every event of the feed, and is closed with the app."""
+    """Updates the app for changes of the inbox. It receives every event of the feed, and is closed with the app."""
 
     def __init__(self, app: Frame) -> None:
         self._app = app
@@ -47,12 +47,12 @@ class InboxWatch:
         self._project.inbox_service.attended -= 1
 
     def beat(self) -> None:
-        """Look again after a while: items may expire, although none came or went."""
+        """Look again after a while, because items expire without an event."""
         if time.monotonic() - self._read_at >= READ_SECONDS:
             self.look()
 
     def look(self) -> None:
-        """Show what waits, of every process: all of it is in the log."""
+        """Show the waiting items of every process, from the log."""
         try:
             ids, now = self._inbox.waiting_ids(), time.monotonic()
             if ids == self._ids and now - self._read_at < READ_SECONDS:
@@ -60,7 +60,7 @@ class InboxWatch:
             rows = self._inbox.rows() if ids else ()
             gone = self._inbox.closed(tuple(self._known.difference(ids)))
         except RetinueError:
-            # A log that cannot be read is reported by those who write runs.
+            # The writers of runs report a log that cannot be read.
             return
         self._ids, self._read_at = ids, now
         waiting = [entry.item for entry in rows]
@@ -68,7 +68,7 @@ class InboxWatch:
         self._known = {item.id for item in waiting}
         self._app.facts["inbox"] = len(waiting)
         self._app.banner.show("inbox", banner(waiting))
-        # For items of other processes it does not open by itself: somebody else sits there.
+        # It does not open by itself for items of other processes, which another person may be watching.
         if any(self._is_ours(item) for item in new) and self._may_open():
             self._app.run_worker(self._app.open_screen("inbox", True), name="inbox", exclusive=False)
         if any(item.state == "answered" and item.run_id == self._app.session.main_id for item in gone):

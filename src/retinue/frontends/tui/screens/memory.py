@@ -1,4 +1,4 @@
-"""/memory: the instruction files that agents of this project read, each to be opened in the editor."""
+"""/memory: the instruction files of this project's agents. The person can open each of them in the editor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from retinue.frontends.tui.screens.sheet import ListPage
 
 
 class MemoryScreen(ListPage[None]):
-    """Files that are read first, then those that could be."""
+    """The files that agents read, then files that do not exist yet."""
 
     heading = "What agents are told of this project and of you"
     hint = "Enter edits it · Esc closes · #words in the prompt adds a note"
@@ -49,7 +49,7 @@ class MemoryScreen(ListPage[None]):
 
 
 def memory_rows(cwd: Path, environment: Mapping[str, str]) -> list[tuple[Path, str]]:
-    """Return the files that are read, with their sizes, then those that a note could begin."""
+    """Return the files that agents read, with their sizes, then files that a note could create."""
     rows = []
     read = instruction_files(cwd, environment)
     for path in read:

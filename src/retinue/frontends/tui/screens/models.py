@@ -1,7 +1,7 @@
-"""Models: choose one from the list that everything uses, and set one up where there is none.
+"""Models: choose one from the common list, and set one up if there is none.
 
-Servers are asked while the screen is open already; what is known without them is there at once. A key is typed into
-a field that does not show it, is tried with one small request, and is kept outside of every project.
+The screen shows known models at once, and asks servers for theirs while it is open. The person types a key into a field
+that does not show it. The key is tried with one small request, and is saved outside of every project.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_LISTED_MODELS = 400
 
 
 class ModelsScreen(ListPage[str | None]):
-    """Returns the full name of the model that was chosen. It is used from the next message on."""
+    """Returns the full name of the chosen model, which is used from the next message on."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+d", "choose_always", show=False, priority=True)]
     heading = "Models"
@@ -84,7 +84,7 @@ class ModelsScreen(ListPage[str | None]):
 
 
 def model_rows(models: Sequence[ModelInfo], words: Sequence[str], now: str, width: int) -> list[tuple[str, Text]]:
-    """Return the models that have all the words, as (full name, line); the last row leads to another."""
+    """Return the models that contain all words, as (full name, line). The last row sets up another model."""
     rows = []
     for info in models:
         text = model_line(view_model(info))
@@ -100,7 +100,7 @@ def model_rows(models: Sequence[ModelInfo], words: Sequence[str], now: str, widt
 
 
 class FirstModelScreen(Pick):
-    """Offers every way to a model, and follows the one that is chosen. Returns the model, or None without one."""
+    """Offers every way to set up a model, and follows the chosen one. Returns the model, or None."""
 
     def __init__(self, *_: str) -> None:
         super().__init__(
@@ -161,7 +161,7 @@ class FirstModelScreen(Pick):
             await self._add(name, key=key, url=url)
 
     async def _add(self, name: str, *, key: str = "", url: str = "") -> None:
-        """Try it, keep it and use it; what goes wrong is said here, and the list stays."""
+        """Try, save and use a model. A failure is shown here, and the list stays open."""
         self._wrong(f"Trying {name} with one small request …")
         try:
             added = await try_provider(self.host.project, name, key=key, url=url)

@@ -1,4 +1,4 @@
-"""The permission modes explained, and the rules with the file each is from: choose a mode, add a rule, remove one."""
+"""The permission modes with explanations, and the rules with their files: choose a mode, add or remove a rule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from retinue.errors import StateError
 from retinue.frontends.tui.screens.dialogs import Ask, Pick, confirm
 from retinue.frontends.tui.screens.sheet import HEADING, ListSheet, Row, columns
 
-# Where a rule is from, as people say it.
+# Labels for the origins of rules.
 Origin = Callable[[Rule], str]
 _MODE = "mode: "
 _RULE = "rule: "
@@ -38,7 +38,7 @@ _FORMS = "Examples: Bash(npm test:*)   Edit(src/**)   Read(.env)   WebFetch(doma
 
 
 def permission_rows(now: PermissionMode, rules: Iterable[Rule], room: int, origin: Origin) -> list[Row]:
-    """Return the modes, the one that holds marked, and below them the rules with their files."""
+    """Return the modes, with the current one marked, and below them the rules with their files."""
     rows: list[Row] = [(f"{HEADING}modes", Text("Modes", "bold"))]
     for entry in MODE_ENTRIES:
         mark = "●" if entry.mode == now else " "
@@ -80,7 +80,7 @@ class PermissionsScreen(ListSheet[None]):
         if rule is not None:
             self.do(self._remove(rule))
 
-    # What is shown
+    # Display
 
     @property
     def _mode(self) -> ModeEntry | None:
@@ -118,7 +118,7 @@ class PermissionsScreen(ListSheet[None]):
             source += " (change it there)"
         return Text.assemble((f"{rule.kind} {one_line(rule.text)}", "bold"), (f"\n{source}", STYLES["dim"]))
 
-    # What is done
+    # Actions
 
     async def _use(self, entry: ModeEntry) -> None:
         host = self.host
@@ -134,7 +134,7 @@ class PermissionsScreen(ListSheet[None]):
         self.say(f"The main agent {entry.words.lstrip('⏵⏸ ')} from its next call on.", "success")
 
     async def _add(self) -> None:
-        """Ask for a new rule step by step, and write it. Esc at any step adds nothing."""
+        """Ask for a new rule step by step, and write it. Esc at any step cancels."""
         kind = await self.ask(Pick("What kind of rule?", _KINDS))
         if kind is None:
             return

@@ -1,7 +1,7 @@
-"""Earlier messages of this conversation, to go back to one: the conversation, the files, or both; and forks.
+"""Earlier messages of this conversation: the person can rewind the conversation, the files or both, or make a fork.
 
-A fork leaves the old run as it is. The fork of a conversation is opened with the words of its message in the editor.
-The fork of any other run goes on at once with what is said to it, and its viewer opens.
+A fork does not change the old run. The fork of a conversation opens with the text of the chosen message in the editor.
+The fork of any other run starts at once with the message of the person, and its viewer opens.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RewindScreen(ListPage[None]):
 
 
 def draw(point: RewindPoint, now: float, width: int) -> Text:
-    """Return `12m ago  what was said  · 2 files changed since`."""
+    """Return `12m ago  the message  · 2 files changed since`."""
     when = format_wait(max(now - point.at, 0)).partition(" ")[0]
     note = optional("  · {} changed since", point.files and plural(len(point.files), "file"))
     head = f"{when:>4} ago  "
@@ -85,7 +85,7 @@ def draw(point: RewindPoint, now: float, width: int) -> Text:
 
 
 def why_not(app: Frame) -> str:
-    """Return why one cannot go back just now; empty when one can."""
+    """Return why rewinding is impossible now; empty if it is possible."""
     if isinstance(app.talk, AttachedConversation):
         return "This conversation belongs to another process: go back there."
     if app.talk.main_id is None:
@@ -98,8 +98,8 @@ def why_not(app: Frame) -> str:
 
 
 async def choose_what(app: Frame, point: RewindPoint) -> str | None:
-    """Ask what goes back: `both`, `conversation` or `files`. Return None for nothing; ask nothing where there is
-    nothing to choose."""
+    """Ask whether to rewind `both`, `conversation` or `files`. Return None if the person cancels. Ask nothing if there
+    is no choice."""
     if not point.files:
         return "conversation"
     choices: list[Choice] = [
@@ -113,7 +113,7 @@ async def choose_what(app: Frame, point: RewindPoint) -> str | None:
 
 
 async def go_back(app: Frame, point: RewindPoint, what: str) -> None:
-    """Do it, and say what was done; the words of the message are in the editor again."""
+    """Rewind and show the result. The text of the message returns to the editor."""
     refusal = why_not(app)
     if refusal:
         app.tell(refusal, "warning")
@@ -146,7 +146,7 @@ async def go_back_in_conversation(app: Frame, rewinder: Rewinder, point: RewindP
 
 
 async def fork_conversation(app: Frame, point: RewindPoint) -> None:
-    """Open a new conversation that begins like this one, up to before the words of `point`."""
+    """Open a new conversation with the messages of this one before `point`."""
     run_id = app.talk.main_id or ""
     if point.is_beginning:
         await app.new_conversation()
@@ -167,7 +167,7 @@ async def fork_conversation(app: Frame, point: RewindPoint) -> None:
 
 
 async def fork_watched_run(app: Frame, run_id: str) -> None:
-    """Ask for a moment of a run and for words, go on from there as a new run, and watch it."""
+    """Ask for a point of a run and for a message, continue from there as a new run, and watch it."""
     await app.project.log.flush()
     rows = await app.project.log.read(partial(read_moments, run_id=run_id))
     if not rows:
@@ -192,7 +192,7 @@ async def fork_watched_run(app: Frame, run_id: str) -> None:
 
 
 async def _keeps_files(app: Frame, files: Sequence[str]) -> bool | None:
-    """Ask whether files stay as they are; None for Esc. Ask nothing where none was changed."""
+    """Ask whether files keep their changes; None for Esc. Ask nothing if no file was changed."""
     if not files:
         return True
     choices: list[Choice] = [

@@ -1,4 +1,4 @@
-"""Scheduled agents: see them, add one, switch it, run it now, remove it."""
+"""Scheduled agents: list, add, switch on or off, run now, and remove them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RESULTS = {
 
 
 def job_rows(jobs: Iterable[ScheduledJob], status: Status, now: float, room: int) -> list[Row]:
-    """Return the jobs as rows: ✓ will fire or is done, ! failed last, ⋯ at work, ✗ switched off."""
+    """Return the jobs as rows: ✓ will run or is done, ! failed last, ⋯ is running, ✗ is switched off."""
     rows = []
     for job in jobs:
         mark, meaning = job_sign(job, status(job))
@@ -41,7 +41,7 @@ def job_rows(jobs: Iterable[ScheduledJob], status: Status, now: float, room: int
 
 
 def about(job: ScheduledJob, status: str | None, slots: list[tuple[float, str, str | None]], now: float) -> Text:
-    """Return what a job does, when, and how its last times went."""
+    """Return the task of a job, its schedule and the results of its last runs."""
     text = Text()
     text.append(one_line(job.name), "bold")
     text.append(f"\n{one_line(job.prompt)}")
@@ -110,7 +110,7 @@ class SchedulesScreen(ListSheet[None]):
         else:
             self.host.watch_run(job.last_run)
 
-    # What is shown
+    # Display
 
     @property
     def _job(self) -> ScheduledJob | None:
@@ -132,10 +132,10 @@ class SchedulesScreen(ListSheet[None]):
             return "No jobs. a adds one: an agent, what it is to do, and when."
         return about(job, self._status(job), slots(self.project.log.reader, job.id, SLOTS), self.now())
 
-    # What is done
+    # Actions
 
     async def _add(self) -> None:
-        """Ask for a new job step by step, and add it. Esc at any step adds nothing."""
+        """Ask for a new job step by step, and add it. Esc at any step cancels."""
         entries = sorted(self.retinue.agents.agents, key=lambda entry: entry.name.casefold())
         rows = [(entry.name, f"{entry.name} — {entry.spec.description}") for entry in entries]
         agent = await self.ask(Pick("Which agent?", rows))
@@ -175,7 +175,7 @@ class SchedulesScreen(ListSheet[None]):
         if not await confirm(self.app, f"Remove {job.name}?", "Runs it has started go on.", "Remove it"):
             return
         with suppress(UnknownJobError):
-            # Someone else was first.
+            # Another process removed the job first.
             await self.retinue.schedules.remove(job.id)
         self.redraw()
         self.say(f"{job.name} was removed.", "success")

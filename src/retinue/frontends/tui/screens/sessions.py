@@ -1,4 +1,4 @@
-"""Earlier conversations of this project: find one by its words, go on with it."""
+"""Earlier conversations of this project: find one by its text, and continue it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_CONVERSATIONS = 200
 
 
 class SessionsScreen(ListPage[str | None]):
-    """Opens the chosen conversation itself, and returns its id."""
+    """Opens the chosen conversation, and returns its id."""
 
     heading = "Conversations"
     hint = "Enter goes on with it · type to search · Esc closes"
@@ -40,7 +40,7 @@ class SessionsScreen(ListPage[str | None]):
 
 
 def line(row: RunState, cost: float | None, now: float, width: int) -> Text:
-    """Return `✓ 5m ago  12 turns  ~$0.02  what was asked`. `cost` is that of its agents, too."""
+    """Return `✓ 5m ago  12 turns  ~$0.02  the task`. `cost` includes that of its agents."""
     live = row.state in LIVE
     if live:
         mark = "●"

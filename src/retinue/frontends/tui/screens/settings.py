@@ -1,4 +1,4 @@
-"""Settings: see their values and origins, and change one in the file the user chooses."""
+"""Settings: show their values and origins, and change one in a file that the user chooses."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WHERE = {
 
 
 def setting_rows(loaded: Loaded, words: Iterable[str], room: int) -> list[Row]:
-    """Return the settings by section. What differs from the default is marked and says from where."""
+    """Return the settings by section. A value that differs from the default is marked and shows its origin."""
     sections: dict[str, list[Row]] = {}
     for field in matching_fields(words):
         row = (field.name, _row(loaded.explain(field.name), room))
@@ -67,7 +67,7 @@ def _row(setting: Explanation, room: int) -> Text:
 
 
 def about(setting: Explanation) -> Text:
-    """Return the meaning of a setting, what is accepted, and every layer that sets it."""
+    """Return the meaning of a setting, its accepted values, and every layer that sets it."""
     first, *others = explanation(view_setting(setting)).splitlines()
     text = Text()
     text.append(one_line(first), "bold")
@@ -77,7 +77,7 @@ def about(setting: Explanation) -> Text:
 
 
 def describe_change(setting: Explanation, saved: Saved, target: Target, cwd: Path, *, unset: bool) -> Feedback:
-    """Return what a change did, and what the person might not expect of it."""
+    """Return the effect of a change, with a warning where the person might expect another one."""
     now = f"{setting.field.name} = {shown(setting.value)} ({setting.origin.layer})."
     if not saved.persisted:
         return Feedback(f"{now} (session only; failed to persist) {saved.problem or ''}", "warning")
@@ -122,7 +122,7 @@ class SettingsScreen(ListSheet[None]):
     def action_narrow(self) -> None:
         self.do(self._narrow())
 
-    # What is shown
+    # Display
 
     @property
     def _loaded(self) -> Loaded:
@@ -143,7 +143,7 @@ class SettingsScreen(ListSheet[None]):
             return ""
         return about(self._loaded.explain(field.name))
 
-    # What is done
+    # Actions
 
     async def _narrow(self) -> None:
         words = await self.ask(
@@ -195,7 +195,7 @@ class SettingsScreen(ListSheet[None]):
         self.say(feedback.text, feedback.kind)
 
     async def _follow(self) -> None:
-        """Start or stop at once what this session does in the background, as the settings now say."""
+        """Apply the new settings at once to the background work of this session."""
         if self.retinue.supervisor.settings.scheduling_enabled:
             self.retinue.schedules.begin()
         elif self.retinue.schedules.active:

@@ -1,6 +1,6 @@
-"""What screens are made of: whole sheets with a heading and their keys, lists, and long texts.
+"""Building blocks of screens: full-screen sheets with a heading and their keys, lists, and long texts.
 
-Everything that is drawn is `Text`, never markup: names and words of agents draw nothing but themselves.
+All content is drawn as `Text`, never as markup, so that names and texts of agents cannot change the display.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Answer = TypeVar("Answer")
-# What is given when it is chosen, and the line that is shown.
+# The key that is returned when the row is chosen, and its line.
 Row = tuple[str, Text]
 
-# How the id of a row begins that only separates others.
+# The prefix of row ids of separators.
 HEADING = "head: "
 
 
 class Rows(OptionList):
-    """A list that can be filled again without losing the place. j and k move in it as the arrow keys do."""
+    """A list that keeps its selection when it is filled again. j and k work like the arrow keys."""
 
     DEFAULT_CSS = """
     Rows { text-wrap: nowrap; text-overflow: ellipsis; }
@@ -60,7 +60,7 @@ class Rows(OptionList):
         return chosen_in(self)
 
     def fill(self, rows: Sequence[Row], start: str | None = None) -> None:
-        """Show `rows`, with the same one chosen as before, or its neighbour if it is gone."""
+        """Show `rows`, with the same row selected as before, or its neighbour if it is gone."""
         if start is None and [(option.id, option.prompt) for option in self.options] == list(rows):
             return
         key_before, row_before = start or self.chosen, self.highlighted or 0
@@ -111,7 +111,7 @@ class Sheet(Screen[Result]):
 
     @property
     def room(self) -> int:
-        """Return how many cells a line of a list may have."""
+        """Return the number of cells for a line of a list."""
         return max(self.app.size.width - 5, 10)
 
     @property
@@ -120,11 +120,11 @@ class Sheet(Screen[Result]):
 
     @property
     def chosen(self) -> str:
-        """Return the key of the row that is chosen; empty where none is."""
+        """Return the key of the selected row; empty if there is none."""
         return self.rows.chosen or ""
 
     async def ask(self, dialog: ModalScreen[Answer]) -> Answer:
-        """Return the answer to a question over this sheet. From a worker only."""
+        """Return the answer to a question over this sheet. Call this from a worker only."""
         return await self.app.push_screen_wait(dialog)
 
     def near(self, path: Path | str) -> str:
@@ -140,18 +140,18 @@ class Sheet(Screen[Result]):
         self.query_one("#keys", Static).update(Text(text))
 
     def say(self, text: str, kind: str = "") -> None:
-        """Show what became of the last key, until the next. `kind` is a meaning of `STYLES`."""
+        """Show the result of the last key until the next one. `kind` is a key of `STYLES`."""
         line = self.query_one("#said", Static)
         line.display = bool(text)
         line.update(Text("\n".join(map(one_line, text.splitlines())), STYLES.get(kind, "")))
 
     @work
     async def do(self, task: Awaitable[None]) -> None:
-        """Do work that may ask, wait or fail; what goes wrong is said here."""
+        """Do work that may ask, wait or fail. A failure is shown on the sheet."""
         try:
             await task
         except RetinueError as error:
-            # The person may have left the sheet while the work went on.
+            # The person may have left the sheet during the work.
             if self.is_mounted:
                 self.say(sentence(error), "error")
 
@@ -160,10 +160,10 @@ class Sheet(Screen[Result]):
 
 
 class ListSheet(Sheet[Result]):
-    """A sheet with a list, and below it what there is to know about the row that is chosen.
+    """A sheet with a list, and below it a description of the selected row.
 
-    Subclasses fill the list in `draw`, which is called when the sheet opens, comes back or is resized and, where
-    `look_seconds` is set, as often as that. They describe the chosen row in `about`.
+    Subclasses fill the list in `draw`. It is called when the sheet opens, reappears or is resized, and every
+    `look_seconds` if that is set. They describe the selected row in `about`.
     """
 
     DEFAULT_CSS = """
@@ -204,7 +204,7 @@ class ListSheet(Sheet[Result]):
         self._describe()
 
     def redraw(self) -> None:
-        # Under a dialog nothing changes: the list must not move while a person answers about one of its rows.
+        # The list must not move under a dialog, while the person answers a question about one of its rows.
         if self.is_current:
             self.draw()
             self._describe()
@@ -214,8 +214,8 @@ class ListSheet(Sheet[Result]):
 
 
 class ListPage(ModalScreen[Result]):
-    """A list in a box over the app, with a line above it where the person `searches`. Subclasses put options into it
-    in `fill`, and act in `choose`."""
+    """A list in a box over the app, with a search line above it if it `searches`. Subclasses add its options in `fill`,
+    and handle a choice in `choose`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "close"),
@@ -263,12 +263,12 @@ class ListPage(ModalScreen[Result]):
 
     @property
     def room(self) -> int:
-        """Return how many cells a line of the list may have."""
+        """Return the number of cells for a line of the list."""
         return max(self.size.width - 10, 20)
 
     @property
     def words(self) -> list[str]:
-        """Return what the person searches for."""
+        """Return the words in the search line."""
         return self.query_one(Input).value.split()
 
     @property
@@ -292,18 +292,18 @@ class ListPage(ModalScreen[Result]):
 
 
 def chosen_in(options: OptionList) -> str | None:
-    """Return the id of the option that is highlighted."""
+    """Return the id of the highlighted option."""
     if options.highlighted is None or options.highlighted >= options.option_count:
         return None
     return options.get_option_at_index(options.highlighted).id
 
 
 class LongText(ScrollView, can_focus=False):
-    """A long text to scroll through, drawn only as far as it is on the screen. A line that is too long goes on in the
-    next row; nothing is left out."""
+    """A long text that scrolls. Only its visible rows are drawn. A line that is too long continues in the next row;
+    nothing is left out."""
 
     class Drawn(Message):
-        """The beginning or the end of the text has been on the screen for the first time."""
+        """The beginning or the end of the text was on the screen for the first time."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -318,11 +318,11 @@ class LongText(ScrollView, can_focus=False):
 
     @property
     def goes_on(self) -> bool:
-        """Whether the text was shown in part."""
+        """Whether only a part of the text has been on the screen."""
         return 0 < self._last_seen < len(self._rows)
 
     def show(self, lines: Sequence[Text]) -> None:
-        """Show these lines. The same sequence again costs nothing."""
+        """Show these lines. Showing the same sequence again costs nothing."""
         if lines is not self._lines:
             self._lines = lines
             self._last_seen = 0
@@ -335,7 +335,7 @@ class LongText(ScrollView, can_focus=False):
     def _fold(self) -> None:
         width = max(self.scrollable_content_region.width, 1)
         if width != self.virtual_size.width:
-            # Other rows than those that were seen.
+            # A new width makes new rows, which nobody has seen.
             self._last_seen = 0
             self.scroll_home(animate=False)
         self._rows = []
@@ -346,7 +346,7 @@ class LongText(ScrollView, can_focus=False):
 
     def render_line(self, y: int) -> Strip:
         at, width, style = y + self.scroll_offset.y, self.size.width, self.rich_style
-        # In order: who jumps to the end has not seen what is before it.
+        # Rows are read in order: a person who jumps to the end has not seen the rows before it.
         if at == self._last_seen:
             self._last_seen += 1
             if at == 0 or at + 1 == len(self._rows):
@@ -357,7 +357,7 @@ class LongText(ScrollView, can_focus=False):
 
 
 def near(path: Path | str, cwd: Path) -> str:
-    """Return a path as people say it: from the project, or from their home."""
+    """Return a short path: relative to the project, or to the home folder."""
     for base, sign in ((cwd, ""), (Path.home(), "~/")):
         if Path(path).is_relative_to(base):
             return f"{sign}{Path(path).relative_to(base)}"
@@ -365,7 +365,7 @@ def near(path: Path | str, cwd: Path) -> str:
 
 
 def columns(cells: Sequence[tuple[str, int, str]], room: int, gap: int = 2) -> Text:
-    """Return one line of cells as (text, width, meaning); the last takes what room is left."""
+    """Return one line from cells given as (text, width, style); the last cell takes the remaining width."""
     line, free = Text(no_wrap=True), room
     for text, width, meaning in cells[:-1]:
         shown = fit(one_line(text), min(width, max(free, 0)))

@@ -1,7 +1,7 @@
-"""The /toolkit panel: reports about the installation and its work, to scroll through.
+"""The /toolkit panel: reports about the installation and its work.
 
-Reports change nothing and print nothing. Slow ones run in a thread or another process. A report that
-fails says so in its place.
+Reports change nothing and print nothing. Slow ones run in a thread or another process. If a report fails, the panel
+shows the failure instead.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from retinue.app.retinue import Project
 
 
-# Words, and what they mean: a key of `STYLES`, or nothing.
+# A text, and its style: a key of `STYLES`, or nothing.
 Line = tuple[str, str]
 Make = Callable[["Project", list[str]], Awaitable[list[Line]]]
 
@@ -54,7 +54,7 @@ class Report:
 
 
 async def doctor(project: Project, words: list[str]) -> list[Line]:
-    """Report what this installation can enforce and what is missing; words narrow it to categories."""
+    """Report what this installation can enforce and which parts are missing; `words` select categories."""
     installation = Installation(project.cwd, project.environment)
     return doctor_lines(await asyncio.to_thread(lambda: list(examine(installation, words))))
 
@@ -76,7 +76,7 @@ def doctor_lines(findings: Iterable[DoctorFinding]) -> list[Line]:
 
 
 async def agents(project: Project, words: list[str]) -> list[Line]:
-    """Report the agents, by where they come from."""
+    """Report the agents by their origin."""
     return agent_lines(project.catalog())
 
 
@@ -103,7 +103,7 @@ def _agent(entry: LoadedAgent) -> Line:
 
 
 async def agent(project: Project, words: list[str]) -> list[Line]:
-    """Report everything about one agent: its fields and what became of each, its instructions."""
+    """Report everything about one agent: its fields with their effects, and its instructions."""
     catalog = project.catalog()
     entry = catalog.find(" ".join(words))
     spec, parsed = entry.spec, entry.parsed
@@ -124,7 +124,7 @@ async def agent(project: Project, words: list[str]) -> list[Line]:
 
 
 async def lsp(project: Project, words: list[str]) -> list[Line]:
-    """Report which language servers are here, and which run."""
+    """Report which language servers are installed, and which run."""
     if "lsp" not in project.tools:
         return [("Agents have no lsp tool here: see the settings allowLspTools and allowedLspActions.", "warning")]
     lines: list[Line] = []
@@ -139,13 +139,13 @@ async def lsp(project: Project, words: list[str]) -> list[Line]:
 
 
 def program(word: str, *usual: str) -> Make:
-    """Return a report that is a command of its own, run in another process: `retinue WORD …`, with
-    `usual` where nothing else is asked for."""
+    """Return a report made by the command `retinue WORD …` in another process. `usual` are its arguments by default."""
 
     async def make(project: Project, words: list[str]) -> list[Line]:
-        # The panel looks again by a key.
+        # The panel has a key for another look.
         asked = [option for option in words if option != "--follow"]
-        # Isolated and in a folder of ours: a `retinue.py` in the project is not what is meant. Reports need no keys.
+        # It runs isolated and in its own folder, so that it cannot import a `retinue.py` of the project. Reports need
+        # no keys.
         program = prepare(
             [sys.executable, "-I", "-m", "retinue", word, *(asked or usual), "--cwd", str(project.cwd)],
             clearance="own",
@@ -191,7 +191,7 @@ _ASIDE = {"agent": Report("agent", "everything about one agent", agent)}
 
 
 def parse_report(text: str) -> tuple[Report, list[str]]:
-    """Return `logs --limit 5` as a report and its words; anything unknown is help."""
+    """Return the report and its words for a text such as `logs --limit 5`; an unknown report is help."""
     try:
         word, *others = shlex.split(text) or ["doctor"]
     except ValueError:
@@ -203,7 +203,7 @@ def parse_report(text: str) -> tuple[Report, list[str]]:
 
 
 async def make_report(report: Report, project: Project, words: list[str]) -> list[Line]:
-    """Return the lines of a report. Never raise: what goes wrong is a line."""
+    """Return the lines of a report. A failure becomes a line and is never raised."""
     try:
         lines = await report.make(project, words) or [("Nothing to report.", "dim")]
     except RetinueError as error:
@@ -217,7 +217,7 @@ async def make_report(report: Report, project: Project, words: list[str]) -> lis
 
 
 class ToolkitScreen(Sheet[None]):
-    """`text` is what stood after the command: a report and words for it."""
+    """`text` is the text after the command: a report and its words."""
 
     DEFAULT_CSS = """
     ToolkitScreen #report { height: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
@@ -273,7 +273,7 @@ class ToolkitScreen(Sheet[None]):
     async def _look(self, report: Report, words: list[str]) -> None:
         lines = await make_report(report, self.project, words)
         if not self.is_mounted or (report, words) != (self._report, self._words):
-            # Another one was chosen meanwhile.
+            # The person chose another report meanwhile.
             return
         text = Text("\n").join(Text(line, STYLES.get(meaning, "")) for line, meaning in lines)
         self.query_one("#report Static", Static).update(text)

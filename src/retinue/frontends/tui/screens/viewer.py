@@ -1,6 +1,6 @@
-"""One run, live: what it says and does, with a line to steer it and a key to stop it.
+"""The live transcript of one run, with a line to steer it and a key to stop it.
 
-The run may be of this process or another, or have ended; its source hides the difference.
+The run may belong to this process or to another one, or may have ended. Its event source hides the difference.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SLICE_SECONDS = 0.005
 
 
 class ViewerScreen(ModalScreen[None]):
-    """Lies over the app until it is closed, also after its run has ended."""
+    """A screen over the app. It stays open after its run has ended."""
 
     AUTO_FOCUS: ClassVar[str | None] = ""
     DEFAULT_CSS = """
@@ -86,15 +86,15 @@ class ViewerScreen(ModalScreen[None]):
         self._pin(None)
 
     def _look(self, now: float) -> None:
-        """Draw what is new."""
-        # For the clock and the spinner of a quiet run now and then is enough: every change of an overlay makes
-        # Textual draw what lies below it again.
+        """Draw new steps."""
+        # The clock and the spinner of a quiet run are drawn less often, because every change of an overlay makes
+        # Textual draw the screen below it again.
         quiet = self.story.version == self._painted
         if not quiet or (self.story.card.live and time.monotonic() - self._painted_at >= QUIET_SECONDS):
             self.paint()
 
     def paint(self) -> None:
-        """Draw what there is to see now."""
+        """Draw the current state."""
         self._painted, self._painted_at = self.story.version, time.monotonic()
         holder = self.query_one("#viewer").size
         if not holder.width:
@@ -141,8 +141,7 @@ class ViewerScreen(ModalScreen[None]):
         self.paint()
 
     def _typed(self, event: events.Key) -> None:
-        """Handle what the line did not take: Escape, and letters that were already on their way here
-        when it got the focus."""
+        """Handle keys that the input line did not take: Escape, and letters sent before the line got the focus."""
         if event.key == "escape":
             event.stop()
             self._read()
@@ -211,7 +210,7 @@ class ViewerScreen(ModalScreen[None]):
 
     @work(exclusive=True, group="viewer")
     async def _follow(self) -> None:
-        """Take events as they come. A log that cannot be read is said where one looks."""
+        """Take events as they arrive. If the log cannot be read, show that in the viewer."""
         try:
             row = await self._source.row()
             card = self.story.card
@@ -227,6 +226,6 @@ class ViewerScreen(ModalScreen[None]):
         self.paint()
 
     def _pin(self, run_id: str | None) -> None:
-        """Keep the row of the run in the list of agents while the run is looked at."""
+        """Keep the row of the run in the list of agents while its viewer is open."""
         for panel in self.app.screen_stack[0].query(AgentsPanel):
             panel.selection.pinned = run_id

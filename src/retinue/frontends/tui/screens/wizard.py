@@ -1,4 +1,4 @@
-"""A new agent, step by step or written by an agent. Esc at any step leaves nothing behind.
+"""Creates an agent step by step, or lets an agent write it. Esc at any step leaves no file behind.
 
 When an agent writes the file, the person watches, approves the write, or stops it.
 """
@@ -47,11 +47,11 @@ PLACES = (("project", "Project: .retinue/agents, shared with the repository"), (
 
 
 class GenerateScreen(Sheet[WrittenAgent | None]):
-    """Returns what was found in the file when the writing agent had ended; None when stopped."""
+    """Returns the result of the writing agent from its file; None if the person stopped it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("f2", "inbox", show=False)]
     shows_inbox: ClassVar[bool] = True
-    """The inbox may open over it: what the writing agent asks is asked here."""
+    """The inbox may open over this screen, because the writing agent may ask for permission."""
     heading = "A new agent is being written"
     keys_line = "F2 what waits for you · Esc stop"
 
@@ -70,7 +70,7 @@ class GenerateScreen(Sheet[WrittenAgent | None]):
 
     def action_close(self) -> None:
         self._stopped = True
-        # A run that is told to stop ends by itself; the screen closes when it has.
+        # The screen closes when the stopped run has ended.
         if self._run is None or not self._run.stop_now("The person left."):
             self.dismiss(None)
 
@@ -110,7 +110,7 @@ class GenerateScreen(Sheet[WrittenAgent | None]):
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Return something that changes when the file does."""
+    """Return values that change when the file changes."""
     try:
         status = path.stat()
     except OSError:
@@ -130,11 +130,11 @@ THINKING = (("inherit", "As whoever starts it"), *((level, level) for level in T
 
 
 class _Cancelled(Exception):  # noqa: N818 - not an error: the person went away
-    """Esc at any step."""
+    """The person pressed Esc at some step."""
 
 
 async def create_on(sheet: ListSheet[None]) -> None:
-    """Create an agent, and say on `sheet` what came of it."""
+    """Create an agent, and show the result on `sheet`."""
     feedback = await ask_for_agent(sheet.host)
     if feedback is not None:
         sheet.say(feedback.text, feedback.kind)
@@ -142,7 +142,8 @@ async def create_on(sheet: ListSheet[None]) -> None:
 
 
 async def ask_for_agent(app: Frame) -> Feedback | None:
-    """Ask, write, and return what came of it; None when the person left. From a worker only."""
+    """Ask for an agent, write its file, and return the result; None if the person cancelled. Call this from a worker
+    only."""
     try:
         way = await _pick(app, "A new agent", WAYS)
         user = await _pick(app, "Where does it live?", PLACES) == "user"
@@ -182,7 +183,7 @@ async def _written(app: Frame, name: str, *, user: bool, replace: bool) -> Feedb
 
 
 async def _model_rows(app: Frame) -> tuple[tuple[str, str], ...]:
-    """Return what `retinue models list` shows, with the families that mean something here before it."""
+    """Return the models of `retinue models list`, preceded by the families that resolve to a model here."""
     choice = await find_models(app.project)
     rows = [("inherit", "The model of whoever starts it"), *model_families(choice), *model_names(choice.models)]
     return (*rows, (CUSTOM, "Another…"))
@@ -204,7 +205,7 @@ async def _generated(app: Frame, name: str, path: Path) -> Feedback:
 
 
 def _effective(app: Frame, name: str, feedback: Feedback, path: Path) -> Feedback:
-    """Return `said`, with a note where the file is there but another one counts."""
+    """Return `feedback`, or a warning if another file takes precedence over the new one."""
     winner = app.retinue.agents.find(name).path
     if winner == str(path):
         return feedback
