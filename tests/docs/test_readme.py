@@ -49,9 +49,9 @@ def test_the_example_of_many_runs_runs_with_the_embedded_default(tmp_path):
 
 def test_the_page_on_many_runs_names_every_event_and_only_commands_that_exist():
     from retinue.frontends.cli.main import COMMANDS
-    from retinue.runs.bus import NAMES
+    from retinue.runs.bus import BUS_NAMES
 
-    assert [name for name in NAMES if f"`{name}`" not in RUNS] == []
+    assert [name for name in sorted(BUS_NAMES) if f"`{name}`" not in RUNS] == []
     verbs = {
         verb for line in re.findall(r"`retinue runs ([^`]*)`((?:, `[a-z]+`)*)", RUNS) for verb in line[0].split()[:1]
     }
