@@ -56,8 +56,8 @@ class RunStarted(Tagged, frozen=True, tag="run.started"):
 
 
 class RunResumed(Tagged, frozen=True, tag="run.resumed"):
-    """Replaces RunCreated when an interrupted or ended run is resumed. `unknown` names the calls that had started and
-    have no result; they are not repeated."""
+    """Replaces RunCreated when an interrupted or ended run is resumed. `prompt` is empty if the run was resumed
+    without one. `unknown` names the calls that had started and have no result; they are not repeated."""
 
     prompt: str
     unknown: tuple[str, ...] = ()

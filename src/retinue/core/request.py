@@ -240,6 +240,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     spec: AgentSpec
     task: str
     cwd: Path
+    continues: bool = False
+    """True for a resumption without a prompt: `task` is the default one, which nobody wrote."""
     images: tuple[Image, ...] = ()
     """The images that a person attached to the task. The log keeps them with the message."""
     model: str | None = None

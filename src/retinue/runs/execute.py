@@ -243,7 +243,8 @@ def _openings(node: Run, past: Conversation | None) -> list[Body]:
     names = tuple(dict.fromkeys([*map(label, launch.tools), *sorted(launch.later_tool_names)]))
     bodies: list[Body] = []
     if past is not None:
-        bodies.append(RunResumed(launch.request.task, tuple(f"{call.name} {call.id}" for call in past.unknown)))
+        prompt = "" if launch.request.continues else launch.request.task
+        bodies.append(RunResumed(prompt, tuple(f"{call.name} {call.id}" for call in past.unknown)))
     if past is None or past.started is None or past.started.model != launch.model_name:
         # A run that was interrupted in the queue starts only now; another one may have another model now.
         bodies.append(RunStarted(launch.model_name, names, str(launch.request.cwd), launch.transcript))

@@ -210,6 +210,7 @@ def request_of(
             readonly=spec.readonly or options.readonly or None,
         ),
         task=prompt or RESUME_PROMPT,
+        continues=not prompt,
         cwd=Path(first.cwd),
         model=model or past_model,
         thinking=thinking or options.thinking,

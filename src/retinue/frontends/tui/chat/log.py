@@ -26,7 +26,6 @@ from retinue.frontends.tui.chat.folded import AgentBlock, Checklist, Folded, Thi
 from retinue.frontends.tui.chat.notification import EndKey, NotificationBox
 from retinue.frontends.tui.chat.question import QuestionBlock, QuestionBox
 from retinue.runs.notifications import ending
-from retinue.runs.record import RESUME_PROMPT
 
 # Blocks that stay on the screen. Older ones are in the log and in the viewer.
 MAX_BLOCKS = 300
@@ -66,6 +65,8 @@ class ChatLog(VerticalScroll, can_focus=False):
         self._busy = False
         # Blocks of a conversation from the log, before the newest of them are mounted.
         self._collected: list[Widget] | None = None
+        # Whether the run was resumed without a prompt, so that its next message is the default one.
+        self._continues = False
         # Ends of agents that were shown before the main agent was told of them.
         self._early: set[EndKey] = set()
         self._cutting = False
@@ -106,6 +107,8 @@ class ChatLog(VerticalScroll, can_focus=False):
                 await self._show_todos(entry.todos)
             case "message" if entry.message is not None:
                 self._said(entry.message)
+            case "note" if entry.topic == "resumed":
+                self._continues = not entry.detail
             case "note" if entry.topic in NOTES:
                 self.add(Notice(entry.text, NOTES[entry.topic]))
             case "ended" if entry.outcome is not None:
@@ -336,7 +339,8 @@ class ChatLog(VerticalScroll, can_focus=False):
     def _said(self, message: UserMessage) -> None:
         if message.origin == "notification":
             self._told(message)
-        elif message.text == RESUME_PROMPT:
+        elif message.origin in ("follow-up", "steer") and self._continues:
+            self._continues = False
             self.add(Notice("It goes on from where it was."))
         elif message.origin in ("task", "follow-up", "steer"):
             self.add(Said(message.text))
