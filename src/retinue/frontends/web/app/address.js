@@ -1,4 +1,4 @@
-// What is shown stands in the address: `#/run/ID/timeline`. So the browser's back button works.
+// The address names the current view, as in `#/run/ID/timeline`, so that the browser's back button works.
 import { signal } from "./html.js";
 
 function read() {

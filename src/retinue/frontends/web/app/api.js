@@ -1,9 +1,9 @@
-// Requests to the server. A refusal is a Problem with the server's own words.
+// Requests to the server. A refusal is a Problem with the message of the server.
 import { signal } from "./html.js";
 
 export const signedIn = signal(true);
 
-// The id of the project that is shown; empty for the one that was served.
+// The id of the current project; empty for the one with which the server was started.
 export const project = signal(sessionStorage.getItem("project") || "");
 
 export class Problem extends Error {
@@ -14,11 +14,11 @@ export class Problem extends Error {
 	}
 }
 
-// The key of this page. Browsers keep it for this host and port alone, and all tabs share it. No cookie: that would go to every port.
+// The key of this page. Browsers store it for this host and port only, and all tabs share it. It is no cookie, because a cookie would be sent to every port.
 const KEY = "key";
 const storedKey = () => localStorage.getItem(KEY) || "";
 
-// Never stored: it makes the key for a server that was started again after a crash.
+// This secret is never stored. From it the page makes the key for a server that was restarted after a crash.
 let renewalSecret = "";
 
 export function keepKey(session) {
@@ -40,7 +40,7 @@ async function fetchAs(authorization, path, options) {
 	}
 }
 
-// Returns the response. A key that is refused is replaced once, if there is a newer one.
+// Returns the response. If the server refuses the key, a newer key is tried once, if there is one.
 export async function send(path, options = {}) {
 	const key = storedKey();
 	let response = await fetchAs("Bearer " + key, path, options);
@@ -50,8 +50,8 @@ export async function send(path, options = {}) {
 	return response;
 }
 
-// Another tab may have signed in, or the server was started again after a crash. It shows no one our secret: the key that we make from it
-// holds for this host and port and that start alone.
+// Returns a newer key if another tab has signed in, or if the server was restarted after a crash. The secret is not sent: the key made
+// from it is valid only for this host, this port and that start of the server.
 async function newerKey(refused, response) {
 	if (storedKey() !== refused) return storedKey();
 	const start = /start="([\w-]+)"/.exec(response.headers.get("WWW-Authenticate") || "");
@@ -78,15 +78,15 @@ function query(params) {
 
 export const get = async (path, params = {}) => read(await send(path + query(params)));
 
-// For lists of a project: the one that is shown is asked.
+// Adds the current project to the path of a list.
 export const getOfProject = (path, params = {}) => get(path, { ...params, project: project.value });
 
 const json = (body, headers) => ({ method: "POST", headers: { "Content-Type": "application/json", ...headers }, body: JSON.stringify(body) });
 
 export const post = async (path, body, headers = {}) => read(await send(path, json(body, headers)));
 
-// Asks with the token or a one-time code instead of the key.
+// Sends the token or a one-time code instead of the key.
 export const postAs = async (authorization, path, body) => read(await fetchAs(authorization, path, json(body)));
 
-// The path of a route with an id in it.
+// Returns the path of a route that contains an id.
 export const of = (kind, id, part = "") => `/v1/${kind}/${encodeURIComponent(id)}${part && "/" + part}`;

@@ -1,4 +1,4 @@
-// What time it is. It stands still while nobody looks.
+// The current time. The clock stops while the page is hidden.
 import { signal } from "./html.js";
 
 export const now = signal(Date.now() / 1000);

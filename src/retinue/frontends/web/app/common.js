@@ -1,4 +1,4 @@
-// What every view uses.
+// Names that every view imports.
 export * from "./html.js";
 export * from "./address.js";
 export * from "./api.js";

@@ -17,7 +17,7 @@ export function wait(seconds) {
 	return most + unit + (rest ? ` ${rest}${small}` : "");
 }
 
-// The largest unit of the time that has passed.
+// Returns the elapsed time in its largest unit.
 export const ago = (at, now) => wait(now - at).split(" ")[0];
 
 export const clock = (at) => new Date(at * 1000).toLocaleTimeString();
@@ -39,7 +39,7 @@ export function money(usd) {
 	return `$${whole}.${digits.slice(0, 2)}${digits.slice(2).replace(/0+$/, "")}`;
 }
 
-// What was spent: prices are estimates. Of unknown prices nothing is said.
+// Returns the cost, which is an estimate; empty if prices are unknown.
 export function spent(usd) {
 	if (usd === null || usd === undefined) return "–";
 	return money(usd) ? (usd < 0.0001 ? "" : "~") + money(usd) : "$0";
@@ -56,7 +56,7 @@ export const percent = (part) => Math.round(part * 100) + "%";
 
 export const plural = (number, noun, nouns = noun + "s") => `${number} ${number === 1 ? noun : nouns}`;
 
-// Escape sequences of terminals go; marks that reverse or hide text become visible.
+// Removes escape sequences of terminals, and makes characters that reverse or hide text visible.
 export function clean(text) {
 	return String(text)
 		.replace(/\x1b(\[[0-?]*[ -\/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-_])/g, "")

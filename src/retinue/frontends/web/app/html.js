@@ -1,4 +1,4 @@
-// The one place that knows the libraries: everything else imports from here.
+// The only module that imports the libraries. All others import from here.
 import { Component, h, render } from "../vendor/preact.mjs";
 import htm from "../vendor/htm.mjs";
 
@@ -7,7 +7,7 @@ export { render };
 export { useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/hooks.mjs";
 export { batch, computed, effect, signal } from "../vendor/signals.mjs";
 
-// Renders again only when one of its properties is another value than before.
+// Renders again only when one of its properties has changed.
 export function memo(draw) {
 	return class extends Component {
 		shouldComponentUpdate(next) {

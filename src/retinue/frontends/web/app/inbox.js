@@ -1,4 +1,4 @@
-// What waits for a person. The stream says that something changed; the items are asked for.
+// The items that wait for a person. The stream announces changes, and the page then requests the items.
 import { computed, signal } from "./html.js";
 import { getOfProject, of, post } from "./api.js";
 import { say } from "./notices.js";
@@ -12,7 +12,7 @@ export async function load() {
 	items.value = found.items;
 }
 
-// Items by their ids until the stream says how they ended: the list may lose them before.
+// Items by id until the stream announces their end. The list may lose them earlier.
 const open = new Map();
 
 function announce(found) {
@@ -38,7 +38,7 @@ function close(id, answer) {
 	if (!answering.has(id)) say(`“${item.title}”: ${answer}`);
 }
 
-// Each item is answered once. Whoever comes second is told who was first.
+// Each item is answered once. A second person is told who answered first.
 export async function answer(item, choice, message) {
 	answering.add(item.id);
 	try {

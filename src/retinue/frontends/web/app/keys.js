@@ -1,4 +1,4 @@
-// Keys. A view says which it has while it is shown; none acts while someone types.
+// Keys of the current view. No key acts while the person types.
 import { useEffect } from "./html.js";
 
 const bound = [];
@@ -11,14 +11,14 @@ addEventListener("keydown", (event) => {
 	if (event.ctrlKey || event.metaKey || event.altKey) return;
 	if (event.key === "Escape" && typing(event.target)) return event.target.blur();
 	if (typing(event.target)) return;
-	// The view that was shown last is asked first.
+	// The newest view gets the key first.
 	for (let place = bound.length - 1; place >= 0; place--) {
 		const act = bound[place][event.key];
 		if (act && act(event) !== false) return event.preventDefault();
 	}
 });
 
-// For fields: what was typed goes to `set`.
+// For input fields: passes the typed text to `set`.
 export const typed = (set) => (event) => set(event.target.value);
 
 export function useKeys(keys) {

@@ -1,4 +1,4 @@
-// The page: signs in, follows what happens, and shows the view that the address names.
+// The page: signs in, follows the events, and shows the view of the address.
 import { address, computed, effect, go, html, Icon, link, Notices, project, render, replaceAddress, sayProblem, signedIn, useKeys, useState } from "./common.js";
 import * as inbox from "./inbox.js";
 import * as runs from "./runs.js";
@@ -87,7 +87,7 @@ function App() {
 		${help && html`<${Help} close=${() => setHelp(false)} />`}`;
 }
 
-// Read the project, then follow it from the moment of which was read.
+// Reads the project, then follows it from the event at which it was read.
 async function follow() {
 	disconnect();
 	try {
@@ -104,7 +104,7 @@ effect(() => {
 	document.title = (waiting ? `(${waiting}) ` : "") + "Retinue";
 });
 
-// What waits is asked for even then.
+// Waiting items are requested even then.
 setInterval(() => connection.value === "resting" && inbox.load().catch(() => {}), 20000);
 applyTheme();
 effect(() => {

@@ -1,4 +1,4 @@
-// Short messages about what was done or refused. They go after a while; refusals stay longer.
+// Short messages about actions and refusals. They disappear after a while; refusals stay longer.
 import { html, signal } from "./html.js";
 
 const notices = signal([]);

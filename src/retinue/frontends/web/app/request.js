@@ -1,4 +1,4 @@
-// What a view asks the server for, with the state of the request.
+// Requests of a view to the server, with their state.
 import { useEffect, useState } from "./html.js";
 import { sayProblem } from "./notices.js";
 
@@ -15,7 +15,7 @@ export function useRequest(ask, inputs) {
 	return state;
 }
 
-// Returns [busy, act]: `act(work)` does something that the server may refuse, and says so.
+// Returns [busy, act]: `act(work)` performs an action and shows a refusal of the server.
 export function useAction() {
 	const [busy, setBusy] = useState(false);
 	const act = async (work) => {

@@ -1,4 +1,4 @@
-// All runs of the project as they stand: read once, then replaced as they change.
+// The current state of all runs of the project: read once, then replaced when they change.
 import { computed, signal } from "./html.js";
 import { getOfProject } from "./api.js";
 
@@ -6,12 +6,12 @@ export const DONE = new Set(["completed", "steered"]);
 export const LIVE = new Set(["queued", "starting", "running", "waiting"]);
 
 const rows = new Map();
-export const version = signal(0); // grows with every change of any run
-export const more = signal(null); // where older runs begin
+export const version = signal(0); // incremented with every change of any run
+export const more = signal(null); // the cursor of older runs
 export const loaded = signal(false);
 
 export const run = (id) => rows.get(id);
-// How long it took, or takes until now.
+// Returns the duration of a run, up to now if it has not ended.
 export const tookOf = (row, time) => Math.max((row.ended_at || (LIVE.has(row.state) ? time : row.updated_at)) - (row.started_at || row.created_at), 0);
 
 export const liveCount = computed(() => {
@@ -21,7 +21,7 @@ export const liveCount = computed(() => {
 	return found;
 });
 
-// What each run and all below it cost, by its id, of those whose price is known.
+// The cost of each run with all its descendants, by id, for runs with known prices.
 export const treeCosts = computed(() => {
 	version.value;
 	const found = new Map();
@@ -45,7 +45,7 @@ export async function loadMore() {
 	put(await getOfProject("/v1/runs", { limit: 1000, before: more.value }));
 }
 
-// A run that is older than what the list has, with those around it.
+// Loads a run that is older than the list, with its tree.
 export function add(some) {
 	for (const row of some) if (!rows.has(row.id)) rows.set(row.id, row);
 	version.value++;
@@ -57,7 +57,7 @@ function put(found) {
 	version.value++;
 }
 
-// The runs as a list in which children follow their parents. Of those that are not `wanted`, only parents are shown.
+// Returns the runs as a list in which children follow their parents. A run that is not `wanted` is included only as a parent.
 export function flatten(wanted, folded) {
 	const children = new Map();
 	const shown = new Set();
@@ -70,7 +70,7 @@ export function flatten(wanted, folded) {
 	const found = [];
 	const walk = (parent, depth) => {
 		const some = children.get(parent) || [];
-		// Trees newest first, the runs in a tree in the order in which they were started.
+		// The newest tree is first; runs in a tree are in the order of their start.
 		some.sort((a, b) => (parent === "" ? b.created_at - a.created_at : a.created_at - b.created_at));
 		for (const row of some) {
 			if (wanted && !shown.has(row.id)) continue;
@@ -93,7 +93,7 @@ export function below(id) {
 	return found;
 }
 
-// The runs that a run has started, by the call with which it did.
+// The children of a run, by the call that started them.
 export function childrenByCall(parent) {
 	const found = new Map();
 	for (const row of rows.values()) if (row.parent_id === parent && row.call_id) found.set(row.call_id, row);

@@ -1,10 +1,10 @@
-// Signing in: a link holds a code that works once. The page takes it out of the address, and exchanges it for a key of its own.
+// Signing in: a link contains a code that works once. The page removes the code from the address, and exchanges it for its own key.
 import { signal } from "./html.js";
 import { hasKey, keepKey, onNewKey, post, postAs, signedIn } from "./api.js";
 import { link, replaceAddress } from "./address.js";
 
 export const served = signal(null);
-export const refusal = signal(null); // why the last link did not sign in
+export const refusal = signal(null); // the reason why the last link did not sign in
 
 async function enter(asking) {
 	const session = await asking;
@@ -25,7 +25,7 @@ function codeIn(text) {
 	return match ? match[1] : "";
 }
 
-// Sign in with the code of the address, or else with the key of an earlier visit.
+// Signs in with the code of the address, otherwise with the key of an earlier visit.
 export async function begin() {
 	const hash = location.hash;
 	if (codeIn(hash)) {
@@ -41,6 +41,6 @@ export async function begin() {
 	else await enter(post("/v1/session", {}));
 }
 
-// A link may be pasted into the address of a page that is open. What happens in another tab helps here too.
+// A person may paste a link into the address of an open page. A sign-in in another tab also signs in this page.
 addEventListener("hashchange", () => codeIn(location.hash) && begin().catch(() => {}));
 onNewKey(() => signedIn.value || begin().catch(() => {}));

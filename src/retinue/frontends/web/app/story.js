@@ -1,4 +1,4 @@
-// The conversation of one run, as the server tells it: its newest entries, older ones on demand, and every change.
+// The conversation of one run from the server: its newest entries, older ones on demand, and every change.
 import { of } from "./api.js";
 import { signal } from "./html.js";
 import { followPath } from "./stream.js";
@@ -28,7 +28,7 @@ export class RunStory {
 				this.loaded = true;
 			}
 			for (const entry of change.entries || []) this.known.set(entry.id, entry);
-			// Entries are replaced, never changed: what is drawn is compared by identity.
+			// Entries are replaced, never changed, because drawing compares them by identity.
 			for (const [id, text] of Object.entries(change.added || {})) {
 				const entry = this.known.get(Number(id));
 				if (entry) this.known.set(entry.id, { ...entry, text: (entry.text || "") + text });

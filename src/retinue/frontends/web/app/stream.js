@@ -1,4 +1,4 @@
-// Documents of the server as they come. A connection that is lost comes back by itself. Documents are handed on once for each picture.
+// The stream of documents from the server. A lost connection is restored automatically. Documents are passed on once per animation frame.
 import { batch, signal } from "./html.js";
 import { project, Problem, send, signedIn } from "./api.js";
 
@@ -8,14 +8,14 @@ const RETRY_MS = 700;
 const streams = new Set();
 
 class Stream {
-	// `address` is asked for the path at each connection. `take` gets lists of documents, `tell` the state, `refused` what the server has against it.
+	// `address` returns the path for each connection. `take` gets lists of documents, `tell` the state, and `refused` the problem from the server.
 	constructor(address, { take, tell = () => {}, refused = () => {}, patience }) {
 		Object.assign(this, { address, take, tell, refused, patience, waiting: [], last: null, source: null, timer: 0 });
 		streams.add(this);
 		this.open();
 	}
 
-	// Not by EventSource, which cannot send the key.
+	// It does not use EventSource, which cannot send the key.
 	async open() {
 		const own = (this.source = new AbortController());
 		this.tell("connecting");
@@ -29,7 +29,7 @@ class Stream {
 				return;
 			}
 		} catch {
-			// The connection is lost, or nobody wants it any more.
+			// The connection was lost, or the page closed it.
 		}
 		if (this.source === own && !own.signal.aborted) this.again();
 	}
@@ -46,7 +46,7 @@ class Stream {
 		}
 	}
 
-	// Server-sent events as our server writes them: each field is one line. Comments and messages with a name are no documents.
+	// Parses server-sent events as our server writes them, with each field on one line. Comments and named messages are not documents.
 	readMessage(text) {
 		const fields = {};
 		for (const line of text.split("\n")) {
@@ -57,7 +57,7 @@ class Stream {
 		if (fields.id) this.last = Number(fields.id);
 		this.waiting.push(JSON.parse(fields.data));
 		if (this.waiting.length > 1) return;
-		// A page in the background is not drawn, but must still hear.
+		// A page in the background is not drawn, but must still process documents.
 		if (document.hidden) setTimeout(() => this.hand(), 250);
 		else requestAnimationFrame(() => this.hand());
 	}
@@ -75,7 +75,7 @@ class Stream {
 		if (signedIn.value) this.timer = setTimeout(() => this.open(), RETRY_MS);
 	}
 
-	// Browsers allow six connections to a server: a page that nobody looks at gives its own back after a while.
+	// Browsers allow six connections to a server, so a hidden page closes its connection after a while.
 	look() {
 		clearTimeout(this.timer);
 		if (document.hidden) this.timer = setTimeout(() => this.rest(), this.patience);
@@ -99,7 +99,7 @@ document.addEventListener("visibilitychange", () => streams.forEach((stream) => 
 
 let current = null;
 
-// Follow the project after the event number `after`.
+// Follows the project after the event with the number `after`.
 export function connect(after, take) {
 	disconnect();
 	const address = (last) => "/v1/changes?" + new URLSearchParams({ after: last ?? after, ...(project.value && { project: project.value }) });
@@ -112,5 +112,5 @@ export function disconnect() {
 	connection.value = "connecting";
 }
 
-// Follow what one path tells; it begins anew with each connection.
+// Follows the stream of one path, which starts from its beginning with each connection.
 export const followPath = (address, take, refused) => new Stream(address, { take, refused, patience: 3000 });

@@ -1,4 +1,4 @@
-// Dark or light: as the system has it, unless someone chose.
+// Dark or light, as the system is set, unless the person chose.
 import { signal } from "./html.js";
 
 const ORDER = ["auto", "dark", "light"];

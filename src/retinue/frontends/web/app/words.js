@@ -1,4 +1,4 @@
-// The words and signs of the server, which all front ends show alike.
+// The words and signs of states from the server, which are the same in all front ends.
 import { get } from "./api.js";
 import { signal } from "./html.js";
 

@@ -5,7 +5,7 @@ export function Numbers({ numbers }) {
 	return html`<dl class="tiles">${numbers.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
-// A share of a whole. Above 100 % it says so. `title` names it where the label stands elsewhere.
+// A bar for a percentage, marked if it is above 100 %. `title` names the bar if its label is elsewhere.
 export function Bar({ label, part, text, title = label }) {
 	const share = Math.max(0, Math.min(1, part || 0));
 	const tone = part >= 1 ? "bad" : part > 0.8 ? "warn" : "";

@@ -6,7 +6,7 @@ export function Entries({ entries, started }) {
 	return html`${entries.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} child=${entry.call && started.get(entry.call.id)} />`)}`;
 }
 
-// Scrolls with what is added at the end, unless someone has scrolled up to read.
+// Scrolls to new entries at the end, unless the person has scrolled up.
 export function Following({ mark, children }) {
 	const box = useRef();
 	const [away, setAway] = useState(false);
@@ -16,7 +16,7 @@ export function Following({ mark, children }) {
 		if (stuck.current) down();
 	}, [mark]);
 	useEffect(() => {
-		// What was folded changes its height without anything being added.
+		// Unfolding changes the height without a new entry.
 		const watcher = new ResizeObserver(() => stuck.current && down());
 		watcher.observe(box.current.firstChild);
 		return () => watcher.disconnect();

@@ -1,4 +1,4 @@
-// A unified diff, line by line. The signs stay, so that it reads the same without colour.
+// A unified diff, line by line. It keeps its signs, so that it is readable without colour.
 import { clean, html, memo, useState } from "../app/common.js";
 
 const MOST = 400;

@@ -1,4 +1,4 @@
-// The entries of a conversation as they are drawn.
+// The entries of a conversation as elements.
 import { Chip, classOf, clean, clock, duration, html, link, MarkedWord, memo, Status } from "../app/common.js";
 import { Diff, looksLikeDiff } from "./diff.js";
 import { Fold, Output } from "./fold.js";

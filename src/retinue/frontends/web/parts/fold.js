@@ -1,4 +1,4 @@
-// Text that may be long: its beginning, and the rest on demand.
+// A text that may be long: it shows the beginning, and all of it on demand.
 import { clean, html, useState } from "../app/common.js";
 
 const LINES = 24;
@@ -17,7 +17,7 @@ export function Output({ text }) {
 	</div>`;
 }
 
-// A heading that opens and closes what is below it.
+// A heading that opens and closes the content below it.
 export function Fold({ head, children, open = false, kind = "" }) {
 	const [shown, setShown] = useState(open);
 	return html`<details class=${`fold ${kind}`} open=${shown} onToggle=${(event) => setShown(event.currentTarget.open)}>

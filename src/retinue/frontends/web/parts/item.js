@@ -1,4 +1,4 @@
-// One thing that waits for a person, with its answers.
+// One item that waits for a person, with its answers.
 import { Chip, clean, html, link, markOf, now, typed, useAction, useState, wait, words } from "../app/common.js";
 import { answer } from "../app/inbox.js";
 import { Diff, looksLikeDiff } from "./diff.js";

@@ -1,11 +1,11 @@
-// Markdown of models, which may be hostile, as elements: a small subset. No images, no HTML, and links only to http,
+// A small subset of Markdown as elements. Text of models may be hostile: no images, no HTML, and links only to http,
 // https and mail addresses, each with its host.
 import { html, memo } from "../app/html.js";
 import { clean } from "../app/format.js";
 
-const MOST = 60000; // what follows is shown as it is
+const MOST = 60000; // text after this is shown unformatted
 const DEEPEST = 8;
-const LONGEST = 5000; // of a paragraph: patterns take time with its square
+const LONGEST = 5000; // of a paragraph, because the time of patterns grows with its square
 
 export const Markdown = memo(({ text }) => {
 	const all = clean(text);
@@ -19,7 +19,7 @@ const RULE = /^\s*([-*_])(\s*\1){2,}\s*$/;
 const TABLE = /^\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*$/;
 
 function blocks(lines, depth = 0) {
-	// Deeper than anyone writes.
+	// This is deeper than any real nesting.
 	if (depth > DEEPEST) return [lines.join("\n")];
 	const found = [];
 	let place = 0;

@@ -1,4 +1,4 @@
-// How a run stands: a sign and a word, so that it is readable without colour.
+// The status of a run: a sign and a word, so that it is readable without colour.
 import { html } from "../app/html.js";
 import { words } from "../app/words.js";
 
@@ -23,14 +23,14 @@ export const Chip = ({ tone = "", children }) => html`<span class=${`chip ${tone
 
 export const Empty = ({ title, children }) => html`<div class="empty"><h2>${title}</h2><p>${children}</p></div>`;
 
-// A choice of one of a few: `options` are names with titles.
+// A choice of one option: `options` are names with titles.
 export function Segments({ options, value, choose, label }) {
 	return html`<div class="segments" role="group" aria-label=${label}>
 		${Object.entries(options).map(([name, title]) => html`<button aria-pressed=${value === name} onClick=${() => choose(name)}>${title}</button>`)}
 	</div>`;
 }
 
-// A whole view that is one document of the server: `[found, problem]` is its request, `draw` shows it.
+// A view of one document from the server: `[found, problem]` is its request, and `draw` shows the document.
 export function Page({ title, request: [found, problem], sum, tools, draw }) {
 	return html`<section class="page">
 		<header class="head"><h1>${title}</h1>${found && sum && html`<span class="sum">${sum(found)}</span>`}${tools}</header>
@@ -38,7 +38,7 @@ export function Page({ title, request: [found, problem], sum, tools, draw }) {
 	</section>`;
 }
 
-// What a request that is under way, or was refused, looks like.
+// Shows a request that is running or was refused.
 export function Loading({ problem }) {
 	if (!problem) return html`<div class="loading" role="status">Loading…</div>`;
 	return html`<div class="problem" role="alert"><b>${problem.message}</b> ${problem.remedy}</div>`;

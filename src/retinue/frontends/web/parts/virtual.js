@@ -1,4 +1,4 @@
-// A list of any length: only the rows that can be seen are in the document.
+// A list of any length, of which only the visible rows are in the document.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../app/html.js";
 
 const MARGIN = 8;

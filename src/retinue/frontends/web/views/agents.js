@@ -1,11 +1,11 @@
-// The agents of the project: what is wrong with their files, and what their models are told.
+// The agents of the project: the problems of their files, and their instructions.
 import { Chip, clean, count, Empty, getOfProject, html, Icon, link, Loading, of, Page, plural, tokenText, typed, useRequest, useState } from "../app/common.js";
 import { Bar } from "../parts/chart.js";
 import { Fold, Output } from "../parts/fold.js";
 
 const TONES = { error: "bad", warning: "warn" };
 
-// What lint finds in a file; nothing until it has looked.
+// The lint findings for a file; empty until lint has run.
 function useLint() {
 	const [found] = useRequest(() => getOfProject("/v1/lint"), []);
 	return (path) => (found ? found.findings.filter((each) => each.file === path) : []);

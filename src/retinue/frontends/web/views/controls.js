@@ -1,4 +1,4 @@
-// Stepping in: steer a run, let its parent go on without it, stop it, or resume it.
+// Controls: steer a run, move it to the background, stop it, or resume it.
 import { html, Icon, of, plural, post, say, typed, useAction, useKeys, useRef, useState } from "../app/common.js";
 import { below, LIVE } from "../app/runs.js";
 

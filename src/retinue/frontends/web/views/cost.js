@@ -1,4 +1,4 @@
-// What runs have used: by agent, model, tree and day.
+// The usage of runs by agent, model, tree and day.
 import { cacheShare, count, Empty, firstLine, getOfProject, html, link, money, Page, percent, Segments, spent, tokens, tokenText, useRequest, useState } from "../app/common.js";
 import { Bar, Columns, Numbers } from "../parts/chart.js";
 

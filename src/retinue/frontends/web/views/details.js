@@ -1,4 +1,4 @@
-// What else is known of a run: effects, changed files, prompt, cost.
+// Details of a run: effects, changed files, prompt and cost.
 import { cacheShare, Chip, clean, count, Empty, get, html, link, Loading, money, of, percent, spent, tokens, useRequest, useState } from "../app/common.js";
 import { Bar, Numbers } from "../parts/chart.js";
 import { counts, Diff } from "../parts/diff.js";
@@ -6,7 +6,7 @@ import { Fold, Output } from "../parts/fold.js";
 
 const TONES = { finished: "ok", failed: "bad", denied: "warn", unknown: "warn", running: "live" };
 
-// What the server says about a part of the run, asked again when the run has done something.
+// A document of the server about one aspect of the run, requested again when the run has made progress.
 function Part({ row, part, tree, draw }) {
 	const [all, setAll] = useState(tree);
 	const ask = () => get(of("runs", row.id, part), { tree: all });

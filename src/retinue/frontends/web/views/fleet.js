@@ -1,4 +1,4 @@
-// The fleet: every run of the project as a tree, with what each is doing.
+// The fleet: every run of the project as a tree, with its current activity.
 import { address, ago, clean, count, duration, Empty, go, html, Loading, markOf, memo, now, plural, sayProblem, Segments, spent, Status, titleOf, tokens, typed, useKeys, useState } from "../app/common.js";
 import { DONE, flatten, LIVE, loaded, loadMore, more, tookOf, treeCosts, version } from "../app/runs.js";
 import { VirtualList } from "../parts/virtual.js";
@@ -6,7 +6,7 @@ import { VirtualList } from "../parts/virtual.js";
 const ROW = 52;
 const TITLES = { all: "All", live: "Working", ask: "Needs you", bad: "Failed", ok: "Done" };
 
-// What waits is working, too. A run that a person stopped neither failed nor is it done.
+// A waiting run is also a working one. A run that a person stopped is neither failed nor done.
 const FILTERS = {
 	live: (row) => LIVE.has(row.state),
 	ask: (row) => row.state === "waiting",

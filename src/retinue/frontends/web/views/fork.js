@@ -1,4 +1,4 @@
-// Go on from the moment that is shown, as a new run.
+// Continues from the displayed event as a new run.
 import { go, html, of, post, say, typed, useAction, useState } from "../app/common.js";
 
 export function Fork({ id, seq }) {

@@ -1,4 +1,4 @@
-// The keys.
+// The table of keys.
 import { html } from "../app/html.js";
 import { words } from "../app/words.js";
 

@@ -1,4 +1,4 @@
-// Schedules, projects and what was searched for: one list each.
+// Schedules, projects and search results, one list each.
 import { address, ago, Chip, clean, Empty, get, getOfProject, go, html, link, moment, now, Page, plural, project, useRequest, wait } from "../app/common.js";
 
 function Job({ job }) {
@@ -45,7 +45,7 @@ export function Projects() {
 	return html`<${Page} title="Projects" request=${request} sum=${(found) => found.projects.length} draw=${draw} />`;
 }
 
-// An excerpt is a piece of a JSON document. The text that has the words is shown, without its quotes and escapes.
+// An excerpt is a piece of a JSON document. The text with the words is shown without quotes and escapes.
 function Excerpt({ text, words }) {
 	const match = Math.max(text.toLowerCase().indexOf(words.toLowerCase()), 0);
 	const before = text.slice(0, match).match(/(?:[^"\\]|\\.)*$/s)[0];
@@ -62,7 +62,7 @@ function Hit({ hit, words }) {
 		<${Excerpt} text=${hit.excerpt} words=${words} /></a>`;
 }
 
-// The runs that read or wrote a file: what is searched for as file:PATH.
+// The runs that read or wrote a file, for a search for file:PATH.
 function TouchingRuns({ path }) {
 	const request = useRequest(() => getOfProject("/v1/runs", { touched: path }), [path]);
 	const card = (row) => html`<a class="card hit" href=${link("run", row.id)}>

@@ -1,4 +1,4 @@
-// Look back: a slider over the events of a tree.
+// History: a slider over the events of a tree.
 import { clean, clock, duration, get, html, Loading, of, spent, Status, titleOf, tokens, tokenText, useEffect, useKeys, useRequest, useState } from "../app/common.js";
 import { Entries } from "../parts/conversation.js";
 import { run } from "../app/runs.js";
@@ -6,7 +6,7 @@ import { Fork } from "./fork.js";
 
 const SETTLE_MS = 60;
 
-// The value, once it has not changed for a moment: a slider passes many.
+// Returns the value after it has been stable for a moment, because a slider passes many values.
 function useSettled(value) {
 	const [settled, settle] = useState(value);
 	useEffect(() => {

@@ -1,4 +1,4 @@
-// One run: what it says and does as it happens, and everything else that is known of it.
+// One run: its live conversation and all its details.
 import { clean, duration, get, go, html, Icon, link, Loading, now, of, plural, spent, Status, titleOf, tokens, tokenText, useEffect, useKeys, useMemo, useRequest } from "../app/common.js";
 import { items } from "../app/inbox.js";
 import { add, childrenByCall, run, tookOf, treeCosts, version } from "../app/runs.js";

@@ -1,4 +1,4 @@
-// Without a key there is nothing to see. The page says how to get in.
+// The page without a key, which explains how to sign in.
 import { html, useState } from "../app/html.js";
 import { refusal, signIn } from "../app/session.js";
 

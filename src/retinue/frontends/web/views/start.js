@@ -1,4 +1,4 @@
-// Start a run: who, what, and how much it may spend.
+// Starts a run: its agent, its task and its limits.
 import { clean, getOfProject, go, html, Icon, post, project, typed, useAction, useRequest, useState } from "../app/common.js";
 
 function orderOf(form) {
@@ -18,7 +18,7 @@ export function Start({ id }) {
 	const [models] = useRequest(() => getOfProject("/v1/models"), []);
 	const [agent, setAgent] = useState(id);
 	const [busy, act] = useAction();
-	// The same key for the same form: a second click starts no second run.
+	// The same form sends the same key, so that a second click does not start a second run.
 	const [key] = useState(() => crypto.randomUUID());
 	const submit = (event) => {
 		event.preventDefault();

@@ -1,4 +1,4 @@
-// When each run of the tree did what.
+// The activities of each run of the tree over time.
 import { clean, clock, duration, get, go, html, Loading, now, of, useEffect, useRef, useRequest, useState } from "../app/common.js";
 import { add, LIVE, run } from "../app/runs.js";
 
@@ -13,7 +13,7 @@ const KINDS = {
 };
 const ZOOMS = [1, 2, 4, 8, 16, 32];
 
-// Spans that would be drawn on the same few pixels become one.
+// Joins spans that would be drawn on the same few pixels.
 function merged(spans, left, scale) {
 	const ends = {};
 	return spans.filter((span) => {

@@ -1,4 +1,4 @@
-// Waiting for you: everything that a run cannot go on without.
+// The view "Waiting for you": every item that a run needs from the person to continue.
 import { Empty, html, plural, useKeys, useState, words } from "../app/common.js";
 import { answer, items } from "../app/inbox.js";
 import { liveCount } from "../app/runs.js";
