@@ -72,8 +72,8 @@ async function read(response) {
 }
 
 function query(params) {
-	const given = Object.entries(params).filter(([, value]) => (value ?? "") !== "");
-	return given.length ? "?" + new URLSearchParams(given) : "";
+	const filled = Object.entries(params).filter(([, value]) => (value ?? "") !== "");
+	return filled.length ? "?" + new URLSearchParams(filled) : "";
 }
 
 export const get = async (path, params = {}) => read(await send(path + query(params)));

@@ -13,8 +13,8 @@ export function wait(seconds) {
 	const all = Math.max(Math.floor(seconds), 0);
 	if (all < 60) return all + "s";
 	const minutes = Math.floor(all / 60);
-	const [most, unit, rest, small] = minutes < 60 ? [minutes, "m", all % 60, "s"] : [Math.floor(minutes / 60), "h", minutes % 60, "m"];
-	return most + unit + (rest ? ` ${rest}${small}` : "");
+	const [large, unit, remainder, small] = minutes < 60 ? [minutes, "m", all % 60, "s"] : [Math.floor(minutes / 60), "h", minutes % 60, "m"];
+	return large + unit + (remainder ? ` ${remainder}${small}` : "");
 }
 
 // Returns the elapsed time in its largest unit.
@@ -35,8 +35,8 @@ export function money(usd) {
 	if (!usd || usd <= 0) return "";
 	if (usd < 0.0001) return "<$0.0001";
 	if (usd >= 1) return "$" + usd.toFixed(2);
-	const [whole, digits] = usd.toFixed(4).split(".");
-	return `$${whole}.${digits.slice(0, 2)}${digits.slice(2).replace(/0+$/, "")}`;
+	const [dollars, digits] = usd.toFixed(4).split(".");
+	return `$${dollars}.${digits.slice(0, 2)}${digits.slice(2).replace(/0+$/, "")}`;
 }
 
 // Returns the cost, which is an estimate; empty if prices are unknown.

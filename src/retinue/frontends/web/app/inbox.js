@@ -7,16 +7,16 @@ export const items = signal([]);
 export const waiting = computed(() => items.value.length);
 
 export async function load() {
-	const found = await getOfProject("/v1/inbox");
-	announce(found.items);
-	items.value = found.items;
+	const inbox = await getOfProject("/v1/inbox");
+	announce(inbox.items);
+	items.value = inbox.items;
 }
 
 // Items by id until the stream announces their end. The list may lose them earlier.
 const open = new Map();
 
-function announce(found) {
-	const fresh = found.filter((item) => !open.has(item.id));
+function announce(newest) {
+	const fresh = newest.filter((item) => !open.has(item.id));
 	for (const item of fresh) open.set(item.id, item);
 	if (!document.hidden || !("Notification" in window) || Notification.permission !== "granted") return;
 	for (const item of fresh) new Notification(`${item.agent} waits for you`, { body: item.title, tag: item.id });
@@ -34,7 +34,7 @@ export function take(changes) {
 function close(id, answer) {
 	const item = open.get(id);
 	if (!item || !open.delete(id)) return;
-	items.value = items.value.filter((each) => each.id !== id);
+	items.value = items.value.filter((other) => other.id !== id);
 	if (!answering.has(id)) say(`“${item.title}”: ${answer}`);
 }
 
@@ -43,7 +43,7 @@ export async function answer(item, choice, message) {
 	answering.add(item.id);
 	try {
 		await post(of("inbox", item.id), { answer: choice, message });
-		items.value = items.value.filter((each) => each.id !== item.id);
+		items.value = items.value.filter((other) => other.id !== item.id);
 		say(`${choice}: ${item.title}`);
 	} catch (problem) {
 		answering.delete(item.id);

@@ -12,8 +12,8 @@ addEventListener("keydown", (event) => {
 	if (event.key === "Escape" && typing(event.target)) return event.target.blur();
 	if (typing(event.target)) return;
 	// The newest view gets the key first.
-	for (let place = bound.length - 1; place >= 0; place--) {
-		const act = bound[place][event.key];
+	for (let index = bound.length - 1; index >= 0; index--) {
+		const act = bound[index][event.key];
 		if (act && act(event) !== false) return event.preventDefault();
 	}
 });

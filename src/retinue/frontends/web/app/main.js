@@ -80,7 +80,7 @@ function App() {
 		Escape: () => (help ? setHelp(false) : false),
 		"/": () => document.getElementById("search").focus(),
 		n: () => go("start"),
-		...Object.fromEntries(Object.keys(VIEWS).map((name, place) => [place + 1, () => go(name)])),
+		...Object.fromEntries(Object.keys(VIEWS).map((name, index) => [index + 1, () => go(name)])),
 	});
 	if (!signedIn.value) return html`<${SignInView} />`;
 	return html`<${Nav} /><div class="body"><${Bar} help=${() => setHelp(true)} /><${Notices} /><${Main} /></div>

@@ -4,8 +4,8 @@ import { html, signal } from "./html.js";
 const notices = signal([]);
 let number = 0;
 
-export function say(text, more = "", bad = false) {
-	const notice = { id: ++number, text, more, bad };
+export function say(text, detail = "", bad = false) {
+	const notice = { id: ++number, text, detail, bad };
 	notices.value = [...notices.value.slice(-3), notice];
 	setTimeout(() => drop(notice), bad ? 15000 : 8000);
 }
@@ -13,14 +13,14 @@ export function say(text, more = "", bad = false) {
 export const sayProblem = (problem) => say(problem.message, problem.remedy, true);
 
 function drop(notice) {
-	notices.value = notices.value.filter((each) => each !== notice);
+	notices.value = notices.value.filter((other) => other !== notice);
 }
 
 export function Notices() {
 	return html`<div class="notices" role="status" aria-live="polite">
 		${notices.value.map(
 			(notice) => html`<div class=${"notice" + (notice.bad ? " bad" : "")} key=${notice.id}>
-				<div>${notice.text}${notice.more && html`<small>${notice.more}</small>`}</div>
+				<div>${notice.text}${notice.detail && html`<small>${notice.detail}</small>`}</div>
 				<button class="plain" aria-label="Dismiss" onClick=${() => drop(notice)}>×</button>
 			</div>`,
 		)}

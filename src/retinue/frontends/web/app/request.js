@@ -8,8 +8,8 @@ export function useRequest(ask, inputs) {
 	useEffect(() => {
 		let current = true;
 		ask()
-			.then((found) => current && setState([found, null]))
-			.catch((problem) => current && setState(([known]) => [known, problem]));
+			.then((result) => current && setState([result, null]))
+			.catch((problem) => current && setState(([previous]) => [previous, problem]));
 		return () => (current = false);
 	}, inputs);
 	return state;

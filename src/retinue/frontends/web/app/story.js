@@ -10,7 +10,7 @@ export class RunStory {
 		this.id = id;
 		this.entries = signal([]);
 		this.problem = signal(null);
-		this.known = new Map();
+		this.entriesById = new Map();
 		this.limit = PAGE;
 		this.open();
 	}
@@ -23,20 +23,20 @@ export class RunStory {
 	take(changes) {
 		for (const change of changes) {
 			if (change.first) {
-				this.known = new Map();
+				this.entriesById = new Map();
 				this.earlier = change.earlier;
 				this.loaded = true;
 			}
-			for (const entry of change.entries || []) this.known.set(entry.id, entry);
+			for (const entry of change.entries || []) this.entriesById.set(entry.id, entry);
 			// Entries are replaced, never changed, because drawing compares them by identity.
 			for (const [id, text] of Object.entries(change.added || {})) {
-				const entry = this.known.get(Number(id));
-				if (entry) this.known.set(entry.id, { ...entry, text: (entry.text || "") + text });
+				const entry = this.entriesById.get(Number(id));
+				if (entry) this.entriesById.set(entry.id, { ...entry, text: (entry.text || "") + text });
 			}
-			for (const id of change.removed || []) this.known.delete(id);
+			for (const id of change.removed || []) this.entriesById.delete(id);
 			this.context = change.context || this.context;
 		}
-		this.entries.value = [...this.known.values()];
+		this.entries.value = [...this.entriesById.values()];
 	}
 
 	loadEarlier() {

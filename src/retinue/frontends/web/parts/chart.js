@@ -16,17 +16,17 @@ export function Bar({ label, part, text, title = label }) {
 	</div>`;
 }
 
-const HIGH = 120;
+const CHART_HEIGHT = 120;
 
 // One column for each row: [name, value, text].
 export function Columns({ rows, label }) {
-	const most = Math.max(...rows.map(([, value]) => value), 1e-9);
+	const largest = Math.max(...rows.map(([, value]) => value), 1e-9);
 	const width = 100 / Math.max(rows.length, 14);
 	return html`<figure class="columns">
-		<svg role="img" aria-label=${label} viewBox=${`0 0 100 ${HIGH}`} preserveAspectRatio="none" height=${HIGH}>
-			${rows.map(([name, value, text], place) => {
-				const height = Math.max((value / most) * (HIGH - 4), value ? 1 : 0);
-				return html`<rect x=${place * width + width * 0.12} width=${width * 0.76} y=${HIGH - height} height=${height} rx="0.4"><title>${name}: ${text}</title></rect>`;
+		<svg role="img" aria-label=${label} viewBox=${`0 0 100 ${CHART_HEIGHT}`} preserveAspectRatio="none" height=${CHART_HEIGHT}>
+			${rows.map(([name, value, text], index) => {
+				const height = Math.max((value / largest) * (CHART_HEIGHT - 4), value ? 1 : 0);
+				return html`<rect x=${index * width + width * 0.12} width=${width * 0.76} y=${CHART_HEIGHT - height} height=${height} rx="0.4"><title>${name}: ${text}</title></rect>`;
 			})}
 		</svg>
 		<figcaption>${rows.length > 0 && html`<span>${rows[0][0]}</span><span>${rows.length > 1 ? rows[rows.length - 1][0] : ""}</span>`}</figcaption>

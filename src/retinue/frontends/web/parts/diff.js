@@ -1,7 +1,7 @@
 // A unified diff, line by line. It keeps its signs, so that it is readable without colour.
 import { clean, html, memo, useState } from "../app/common.js";
 
-const MOST = 400;
+const MAX_FOLDED_LINES = 400;
 const HUNK = /^@@ -(\d+)(?:,\d+)? \+(\d+)/;
 
 export const looksLikeDiff = (text) => /^(---|\+\+\+|@@) /m.test(text || "");
@@ -24,16 +24,16 @@ function linesOf(text) {
 }
 
 export function counts(text) {
-	const found = { add: 0, cut: 0 };
-	for (const { kind } of linesOf(text || "")) if (kind in found) found[kind]++;
-	return found;
+	const totals = { add: 0, cut: 0 };
+	for (const { kind } of linesOf(text || "")) if (kind in totals) totals[kind]++;
+	return totals;
 }
 
 export const Diff = memo(({ text }) => html`<${DiffLines} lines=${linesOf(text)} />`);
 
 function DiffLines({ lines }) {
-	const [whole, setWhole] = useState(false);
-	const shown = whole ? lines : lines.slice(0, MOST);
+	const [expanded, setExpanded] = useState(false);
+	const shown = expanded ? lines : lines.slice(0, MAX_FOLDED_LINES);
 	return html`<div class="diff" role="group" aria-label="Changes">
 		${shown.map(
 			({ kind, line, before, after }) => html`<div class=${`line ${kind}`}>
@@ -41,6 +41,6 @@ function DiffLines({ lines }) {
 			</div>`,
 		)}
 		${shown.length < lines.length &&
-		html`<button class="more" onClick=${() => setWhole(true)}>Show ${lines.length - shown.length} more lines</button>`}
+		html`<button class="more" onClick=${() => setExpanded(true)}>Show ${lines.length - shown.length} more lines</button>`}
 	</div>`;
 }

@@ -23,11 +23,11 @@ const Note = ({ entry }) => html`<p class=${`entry note ${classOf(entry.tone)}`}
 
 const Todos = ({ entry }) => html`<pre class="entry note">${clean(entry.text)}</pre>`;
 
-function Given({ call }) {
-	const given = Object.entries(call.arguments || {});
+function Arguments({ call }) {
+	const entries = Object.entries(call.arguments || {});
 	if (call.broken) return html`<${Output} text=${call.broken} />`;
 	return html`<dl class="given">
-		${given.map(([name, value]) => html`<dt>${name}</dt><dd><${Output} text=${typeof value === "string" ? value : JSON.stringify(value, null, 2)} /></dd>`)}
+		${entries.map(([name, value]) => html`<dt>${name}</dt><dd><${Output} text=${typeof value === "string" ? value : JSON.stringify(value, null, 2)} /></dd>`)}
 	</dl>`;
 }
 
@@ -48,7 +48,7 @@ function Call({ entry, child }) {
 	return html`<${Fold} kind="entry call" head=${head}>
 			${entry.approval && html`<p class="about">Answered: ${entry.approval}</p>`}
 			${entry.detail && entry.detail.map((text) => html`<p class="about bad">Denied: ${text}</p>`)}
-			<${Given} call=${entry.call} />
+			<${Arguments} call=${entry.call} />
 			<${Result} entry=${entry} />
 		<//>
 		${child && html`<a class="child" href=${link("run", child.id)}><${Status} row=${child} short />${child.agent}

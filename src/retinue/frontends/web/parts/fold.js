@@ -1,19 +1,19 @@
 // A text that may be long: it shows the beginning, and all of it on demand.
 import { clean, html, useState } from "../app/common.js";
 
-const LINES = 24;
-const LETTERS = 4000;
+const PREVIEW_LINES = 24;
+const PREVIEW_CHARACTERS = 4000;
 
 export function Output({ text }) {
-	const [whole, setWhole] = useState(false);
+	const [expanded, setExpanded] = useState(false);
 	const all = clean(text);
 	const lines = all.split("\n");
 	let shown = all;
-	if (!whole) shown = lines.slice(0, LINES).join("\n").slice(0, LETTERS);
-	const left = all.length - shown.length;
+	if (!expanded) shown = lines.slice(0, PREVIEW_LINES).join("\n").slice(0, PREVIEW_CHARACTERS);
+	const hidden = all.length - shown.length;
 	return html`<div class="output">
 		<pre>${shown}</pre>
-		${left > 0 && html`<button class="more" onClick=${() => setWhole(true)}>Show all (${lines.length} lines)</button>`}
+		${hidden > 0 && html`<button class="more" onClick=${() => setExpanded(true)}>Show all (${lines.length} lines)</button>`}
 	</div>`;
 }
 

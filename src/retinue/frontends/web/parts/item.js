@@ -7,12 +7,12 @@ import { Output } from "./fold.js";
 const RISKS = { low: "idle", medium: "warn", high: "bad" };
 
 function Subject({ item }) {
-	const { tool, arguments: given } = item.payload;
+	const { tool, arguments: callArguments } = item.payload;
 	if (looksLikeDiff(item.detail)) return html`<${Diff} text=${item.detail} />`;
 	if (item.detail) return html`<${Output} text=${item.detail} />`;
 	if (!tool) return null;
-	const isCommand = typeof given.command === "string" && Object.keys(given).length === 1;
-	return html`<${Output} text=${isCommand ? given.command : JSON.stringify(given, null, 2)} />`;
+	const isCommand = typeof callArguments.command === "string" && Object.keys(callArguments).length === 1;
+	return html`<${Output} text=${isCommand ? callArguments.command : JSON.stringify(callArguments, null, 2)} />`;
 }
 
 export function ItemCard({ item, current }) {

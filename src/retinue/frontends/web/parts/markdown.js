@@ -3,13 +3,13 @@
 import { html, memo } from "../app/html.js";
 import { clean } from "../app/format.js";
 
-const MOST = 60000; // text after this is shown unformatted
-const DEEPEST = 8;
-const LONGEST = 5000; // of a paragraph, because the time of patterns grows with its square
+const MAX_FORMATTED_CHARACTERS = 60000; // text after this is shown unformatted
+const MAX_NESTING = 8;
+const MAX_PARAGRAPH_CHARACTERS = 5000; // the time of patterns grows with the square of the length
 
 export const Markdown = memo(({ text }) => {
 	const all = clean(text);
-	return html`<div class="prose">${blocks(all.slice(0, MOST).split("\n"))}${all.length > MOST && html`<pre>${all.slice(MOST)}</pre>`}</div>`;
+	return html`<div class="prose">${blocks(all.slice(0, MAX_FORMATTED_CHARACTERS).split("\n"))}${all.length > MAX_FORMATTED_CHARACTERS && html`<pre>${all.slice(MAX_FORMATTED_CHARACTERS)}</pre>`}</div>`;
 });
 
 const FENCE = /^\s*(```+|~~~+)\s*([\w+-]*)/;
@@ -20,124 +20,124 @@ const TABLE = /^\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*$/;
 
 function blocks(lines, depth = 0) {
 	// This is deeper than any real nesting.
-	if (depth > DEEPEST) return [lines.join("\n")];
-	const found = [];
-	let place = 0;
-	while (place < lines.length) {
-		const line = lines[place];
-		const take = BLOCKS.find((each) => each.fits(line, lines[place + 1] || ""));
-		if (!line.trim()) place++;
-		else if (take) place = take.read(lines, place, found, depth + 1);
-		else place = paragraph(lines, place, found);
+	if (depth > MAX_NESTING) return [lines.join("\n")];
+	const elements = [];
+	let index = 0;
+	while (index < lines.length) {
+		const line = lines[index];
+		const block = BLOCKS.find((candidate) => candidate.fits(line, lines[index + 1] || ""));
+		if (!line.trim()) index++;
+		else if (block) index = block.read(lines, index, elements, depth + 1);
+		else index = paragraph(lines, index, elements);
 	}
-	return found;
+	return elements;
 }
 
 const BLOCKS = [
 	{ fits: (line) => FENCE.test(line), read: fence },
 	{ fits: (line) => HEADING.test(line), read: heading },
-	{ fits: (line) => RULE.test(line), read: (lines, place, found) => (found.push(html`<hr />`), place + 1) },
+	{ fits: (line) => RULE.test(line), read: (lines, index, elements) => (elements.push(html`<hr />`), index + 1) },
 	{ fits: (line) => /^\s*>/.test(line), read: quote },
 	{ fits: (line) => BULLET.test(line), read: list },
 	{ fits: (line, next) => line.includes("|") && next.length < 999 && TABLE.test(next), read: table },
 ];
 
-function fence(lines, place, found) {
-	const mark = FENCE.exec(lines[place])[1];
+function fence(lines, index, elements) {
+	const mark = FENCE.exec(lines[index])[1];
 	const inside = [];
-	for (place++; place < lines.length && !lines[place].trim().startsWith(mark); place++) inside.push(lines[place]);
-	found.push(html`<pre class="code"><code>${inside.join("\n")}</code></pre>`);
-	return place + 1;
+	for (index++; index < lines.length && !lines[index].trim().startsWith(mark); index++) inside.push(lines[index]);
+	elements.push(html`<pre class="code"><code>${inside.join("\n")}</code></pre>`);
+	return index + 1;
 }
 
-function heading(lines, place, found) {
-	const [, marks, text] = HEADING.exec(lines[place]);
+function heading(lines, index, elements) {
+	const [, marks, text] = HEADING.exec(lines[index]);
 	const Tag = "h" + Math.min(marks.length + 2, 6);
-	found.push(html`<${Tag}>${inline(text)}<//>`);
-	return place + 1;
+	elements.push(html`<${Tag}>${inline(text)}<//>`);
+	return index + 1;
 }
 
-function quote(lines, place, found, depth) {
+function quote(lines, index, elements, depth) {
 	const inside = [];
-	for (; place < lines.length && /^\s*>/.test(lines[place]); place++) inside.push(lines[place].replace(/^\s*> ?/, ""));
-	found.push(html`<blockquote>${blocks(inside, depth)}</blockquote>`);
-	return place;
+	for (; index < lines.length && /^\s*>/.test(lines[index]); index++) inside.push(lines[index].replace(/^\s*> ?/, ""));
+	elements.push(html`<blockquote>${blocks(inside, depth)}</blockquote>`);
+	return index;
 }
 
-function list(lines, place, found, depth) {
-	const indent = BULLET.exec(lines[place])[1].length;
-	const ordered = /\d/.test(BULLET.exec(lines[place])[2]);
-	const first = parseInt(BULLET.exec(lines[place])[2], 10);
+function list(lines, index, elements, depth) {
+	const indent = BULLET.exec(lines[index])[1].length;
+	const ordered = /\d/.test(BULLET.exec(lines[index])[2]);
+	const first = parseInt(BULLET.exec(lines[index])[2], 10);
 	const items = [];
-	while (place < lines.length) {
-		const mark = BULLET.exec(lines[place]);
+	while (index < lines.length) {
+		const mark = BULLET.exec(lines[index]);
 		if (mark && mark[1].length <= indent + 1) {
 			if (mark[1].length < indent) break;
 			items.push([mark[3]]);
-		} else if (/^\s+\S/.test(lines[place]) && items.length) {
-			items[items.length - 1].push(lines[place].slice(Math.min(indent + 2, lines[place].search(/\S/))));
+		} else if (/^\s+\S/.test(lines[index]) && items.length) {
+			items[items.length - 1].push(lines[index].slice(Math.min(indent + 2, lines[index].search(/\S/))));
 		} else break;
-		place++;
+		index++;
 	}
 	const drawn = items.map((item) => html`<li>${item.length > 1 ? blocks(item, depth) : inline(item[0])}</li>`);
-	found.push(ordered ? html`<ol start=${first}>${drawn}</ol>` : html`<ul>${drawn}</ul>`);
-	return place;
+	elements.push(ordered ? html`<ol start=${first}>${drawn}</ol>` : html`<ul>${drawn}</ul>`);
+	return index;
 }
 
 function cells(line) {
 	return line.trim().replace(/^\||\|$/g, "").split("|", 50).map((cell) => cell.trim());
 }
 
-function table(lines, place, found) {
-	const head = cells(lines[place]);
+function table(lines, index, elements) {
+	const head = cells(lines[index]);
 	const rows = [];
-	for (place += 2; place < lines.length && lines[place].includes("|"); place++) rows.push(cells(lines[place]));
-	found.push(html`<div class="scroll"><table>
+	for (index += 2; index < lines.length && lines[index].includes("|"); index++) rows.push(cells(lines[index]));
+	elements.push(html`<div class="scroll"><table>
 		<thead><tr>${head.map((cell) => html`<th>${inline(cell)}</th>`)}</tr></thead>
 		<tbody>${rows.map((row) => html`<tr>${row.map((cell) => html`<td>${inline(cell)}</td>`)}</tr>`)}</tbody>
 	</table></div>`);
-	return place;
+	return index;
 }
 
-function paragraph(lines, place, found) {
-	const inside = [lines[place++]];
-	while (place < lines.length && lines[place].trim() && !BLOCKS.some((each) => each.fits(lines[place], lines[place + 1] || ""))) {
-		inside.push(lines[place++]);
+function paragraph(lines, index, elements) {
+	const inside = [lines[index++]];
+	while (index < lines.length && lines[index].trim() && !BLOCKS.some((block) => block.fits(lines[index], lines[index + 1] || ""))) {
+		inside.push(lines[index++]);
 	}
-	found.push(html`<p>${inline(inside.join("\n"))}</p>`);
-	return place;
+	elements.push(html`<p>${inline(inside.join("\n"))}</p>`);
+	return index;
 }
 
 const INLINE = /(`+)(.+?)\1(?!`)|\*\*(?=\S)(.+?)\*\*|(?<![\w*])\*(?=\S)([^*\n]+?)\*(?!\w)|(?<!\w)_(?=\S)([^_\n]+?)_(?!\w)|\[([^[\]\n]*)\]\(\s*<?([^)\s>]*)>?[^)\n]*\)|(https?:\/\/[^\s<>()"'`]+[^\s<>()"'`.,;:!?])/s;
 
 export function inline(text, depth = 0) {
-	const found = [];
+	const elements = [];
 	while (text) {
-		const match = depth < DEEPEST && text.length < LONGEST ? INLINE.exec(text) : null;
+		const match = depth < MAX_NESTING && text.length < MAX_PARAGRAPH_CHARACTERS ? INLINE.exec(text) : null;
 		if (!match) {
-			found.push(text);
+			elements.push(text);
 			break;
 		}
-		if (match.index) found.push(text.slice(0, match.index));
-		const [whole, , code, strong, star, underscore, label, target, bare] = match;
-		if (code !== undefined) found.push(html`<code>${code.trim() ? code.replace(/^ (.*) $/s, "$1") : code}</code>`);
-		else if (strong !== undefined) found.push(html`<strong>${inline(strong, depth + 1)}</strong>`);
-		else if (star !== undefined || underscore !== undefined) found.push(html`<em>${inline(star || underscore, depth + 1)}</em>`);
-		else found.push(anchor(target === undefined ? bare : target, label, whole));
-		text = text.slice(match.index + whole.length);
+		if (match.index) elements.push(text.slice(0, match.index));
+		const [source, , code, strong, star, underscore, label, target, bare] = match;
+		if (code !== undefined) elements.push(html`<code>${code.trim() ? code.replace(/^ (.*) $/s, "$1") : code}</code>`);
+		else if (strong !== undefined) elements.push(html`<strong>${inline(strong, depth + 1)}</strong>`);
+		else if (star !== undefined || underscore !== undefined) elements.push(html`<em>${inline(star || underscore, depth + 1)}</em>`);
+		else elements.push(anchor(target === undefined ? bare : target, label, source));
+		text = text.slice(match.index + source.length);
 	}
-	return found;
+	return elements;
 }
 
-function anchor(target, label, whole) {
+function anchor(target, label, source) {
 	let url;
 	try {
 		url = new URL(target);
 	} catch {
-		return whole;
+		return source;
 	}
-	if (!["http:", "https:", "mailto:"].includes(url.protocol)) return whole;
-	const place = url.host || url.pathname;
-	const host = label && label !== target ? html` <small class="host">(${place})</small>` : "";
+	if (!["http:", "https:", "mailto:"].includes(url.protocol)) return source;
+	const address = url.host || url.pathname;
+	const host = label && label !== target ? html` <small class="host">(${address})</small>` : "";
 	return html`<a href=${url.href} title=${url.href} target="_blank" rel="noopener noreferrer nofollow">${label || target}</a>${host}`;
 }

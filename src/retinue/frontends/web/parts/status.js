@@ -30,11 +30,11 @@ export function Segments({ options, value, choose, label }) {
 	</div>`;
 }
 
-// A view of one document from the server: `[found, problem]` is its request, and `draw` shows the document.
-export function Page({ title, request: [found, problem], sum, tools, draw }) {
+// A view of one document from the server: `[result, problem]` is its request, and `draw` shows the document.
+export function Page({ title, request: [result, problem], sum, tools, draw }) {
 	return html`<section class="page">
-		<header class="head"><h1>${title}</h1>${found && sum && html`<span class="sum">${sum(found)}</span>`}${tools}</header>
-		${found ? draw(found) : html`<${Loading} problem=${problem} />`}
+		<header class="head"><h1>${title}</h1>${result && sum && html`<span class="sum">${sum(result)}</span>`}${tools}</header>
+		${result ? draw(result) : html`<${Loading} problem=${problem} />`}
 	</section>`;
 }
 

@@ -23,7 +23,7 @@ export function VirtualList({ count, height, draw, current = -1, label }) {
 	const first = Math.max(0, Math.floor(view.top / height) - MARGIN);
 	const last = Math.min(count, Math.ceil((view.top + view.size) / height) + MARGIN);
 	const rows = [];
-	for (let place = first; place < last; place++) rows.push(draw(place));
+	for (let index = first; index < last; index++) rows.push(draw(index));
 	return html`<div class="virtual" ref=${box} onScroll=${measure} tabindex="0" role="tree" aria-label=${label}>
 		<div style=${{ height: count * height + "px" }}>
 			<div style=${{ transform: `translateY(${first * height}px)` }}>${rows}</div>

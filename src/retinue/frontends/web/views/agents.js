@@ -7,8 +7,8 @@ const TONES = { error: "bad", warning: "warn" };
 
 // The lint findings for a file; empty until lint has run.
 function useLint() {
-	const [found] = useRequest(() => getOfProject("/v1/lint"), []);
-	return (path) => (found ? found.findings.filter((each) => each.file === path) : []);
+	const [report] = useRequest(() => getOfProject("/v1/lint"), []);
+	return (path) => (report ? report.findings.filter((each) => each.file === path) : []);
 }
 
 function Findings({ findings }) {
@@ -24,13 +24,13 @@ function Part({ part, all }) {
 }
 
 function PromptParts({ name }) {
-	const [found, problem] = useRequest(() => getOfProject(of("agents", name, "prompt")), [name]);
-	if (!found) return html`<${Loading} problem=${problem} />`;
-	return html`<h2>What its model is told <small>${tokenText(found.tokens.prefix)}s with every request, estimated</small></h2>
-		${found.notes.map((note) => html`<p class="about">${note}</p>`)}
-		${found.parts.map((part) => html`<${Part} part=${part} all=${found.tokens.prefix} />`)}
-		<h2>Tools <small>${found.tools.length}</small></h2>
-		${found.tools.map((tool) => html`<${Part} part=${tool} all=${found.tokens.prefix} />`)}`;
+	const [preview, problem] = useRequest(() => getOfProject(of("agents", name, "prompt")), [name]);
+	if (!preview) return html`<${Loading} problem=${problem} />`;
+	return html`<h2>What its model is told <small>${tokenText(preview.tokens.prefix)}s with every request, estimated</small></h2>
+		${preview.notes.map((note) => html`<p class="about">${note}</p>`)}
+		${preview.parts.map((part) => html`<${Part} part=${part} all=${preview.tokens.prefix} />`)}
+		<h2>Tools <small>${preview.tools.length}</small></h2>
+		${preview.tools.map((tool) => html`<${Part} part=${tool} all=${preview.tokens.prefix} />`)}`;
 }
 
 const Back = () => html`<a class="button plain" href=${link("agents")} aria-label="Back to the agents"><${Icon} name="back" /></a>`;
@@ -45,12 +45,12 @@ function Agent({ name }) {
 	const lint = useLint();
 	// The main agent has no file.
 	const request = useRequest(() => (name === "main" ? Promise.resolve({ name }) : getOfProject(of("agents", name))), [name]);
-	const draw = (found) => html`
-		${found.path && html`<p>${clean(found.description)}</p>
-			<p class="about"><${Chip}>${found.source}<//><${Chip}>${found.dialect}<//><code>${found.path}</code></p>
-			${found.shadowed_by && html`<p class="about bad">Not used: <code>${found.shadowed_by}</code> counts instead.</p>`}
-			<${Findings} findings=${lint(found.path)} />
-			<${Fields} fates=${found.fates} />`}
+	const draw = (details) => html`
+		${details.path && html`<p>${clean(details.description)}</p>
+			<p class="about"><${Chip}>${details.source}<//><${Chip}>${details.dialect}<//><code>${details.path}</code></p>
+			${details.shadowed_by && html`<p class="about bad">Not used: <code>${details.shadowed_by}</code> takes precedence.</p>`}
+			<${Findings} findings=${lint(details.path)} />
+			<${Fields} fates=${details.fates} />`}
 		<${PromptParts} name=${name} />`;
 	const tools = html`<a class="button primary" href=${link("start", name === "main" ? "" : name)}>Start</a>`;
 	return html`<${Page} title=${html`<${Back} />${name}`} request=${request} tools=${tools} draw=${draw} />`;
@@ -81,5 +81,5 @@ export function Agents({ id }) {
 			<div class="cards">${shown.map((agent) => html`<${Row} key=${agent.path + agent.name} agent=${agent} problems=${lint(agent.path).length} />`)}</div>`;
 	};
 	const tools = html`<a class="button plain small" href=${link("agents", "main")}>The main agent</a>`;
-	return html`<${Page} title="Agents" request=${request} sum=${(found) => found.agents.length} tools=${tools} draw=${draw} />`;
+	return html`<${Page} title="Agents" request=${request} sum=${(page) => page.agents.length} tools=${tools} draw=${draw} />`;
 }

@@ -2,7 +2,7 @@
 import { html, Icon, of, plural, post, say, typed, useAction, useKeys, useRef, useState } from "../app/common.js";
 import { below, LIVE } from "../app/runs.js";
 
-const button = (icon, text, rest) => html`<button title=${text} ...${rest}><${Icon} name=${icon} /><span>${text}</span></button>`;
+const button = (icon, text, attributes) => html`<button title=${text} ...${attributes}><${Icon} name=${icon} /><span>${text}</span></button>`;
 
 export function Controls({ row }) {
 	const [text, setText] = useState("");
@@ -15,15 +15,15 @@ export function Controls({ row }) {
 	const send = (verb, body) =>
 		act(async () => {
 			setAsking(false);
-			const found = await post(of("runs", row.id, verb), body);
-			if (found.text) say(found.text);
+			const answer = await post(of("runs", row.id, verb), body);
+			if (answer.text) say(answer.text);
 			setText("");
 		});
 	const submit = (event) => {
 		event.preventDefault();
-		const said = text.trim();
-		if (live && said) send("steer", { message: said });
-		if (!live) send("resume", said ? { prompt: said } : {});
+		const message = text.trim();
+		if (live && message) send("steer", { message });
+		if (!live) send("resume", message ? { prompt: message } : {});
 	};
 	const pressed = (event) => {
 		if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);

@@ -1,6 +1,6 @@
 // The fleet: every run of the project as a tree, with its current activity.
 import { address, ago, clean, count, duration, Empty, go, html, Loading, markOf, memo, now, plural, sayProblem, Segments, spent, Status, titleOf, tokens, typed, useKeys, useState } from "../app/common.js";
-import { DONE, flatten, LIVE, loaded, loadMore, more, tookOf, treeCosts, version } from "../app/runs.js";
+import { DONE, flatten, LIVE, loaded, loadMore, olderCursor, tookOf, treeCosts, version } from "../app/runs.js";
 import { VirtualList } from "../parts/virtual.js";
 
 const ROW = 52;
@@ -44,8 +44,8 @@ export function Fleet({ selected }) {
 	version.value;
 	const words = text.toLowerCase().split(/\s+/).filter(Boolean);
 	const all = filter === "all";
-	const wanted = all && !words.length ? null : (row) => (all || FILTERS[filter](row)) && fits(row, words);
-	const rows = flatten(wanted, folded);
+	const matches = all && !words.length ? null : (row) => (all || FILTERS[filter](row)) && fits(row, words);
+	const rows = flatten(matches, folded);
 	const fold = (id) => {
 		const next = new Set(folded);
 		if (!next.delete(id)) next.add(id);
@@ -63,13 +63,13 @@ export function Fleet({ selected }) {
 		ArrowRight: () => here && folded.has(here.id) && fold(here.id),
 		Enter: () => (here ? go("run", here.id, address.value.tab) : false),
 	});
-	const draw = (place) => {
-		const { row, depth, below } = rows[place];
+	const draw = (index) => {
+		const { row, depth, below } = rows[index];
 		const unfold = (event) => (event.preventDefault(), event.stopPropagation(), fold(row.id));
 		const fresh = LIVE.has(row.state) || now.value - row.created_at < 120;
 		const time = fresh ? now.value : Math.floor(now.value / 60) * 60;
 		return html`<${Row} key=${row.id} row=${row} cost=${treeCosts.value.get(row.id)} depth=${depth} below=${below} folded=${folded.has(row.id)} selected=${row.id === selected}
-			current=${place === current} time=${time} fold=${unfold} />`;
+			current=${index === current} time=${time} fold=${unfold} />`;
 	};
 	return html`<section class="fleet">
 		<header class="head"><h1>Fleet</h1><span class="sum">${plural(rows.length, "run")}</span></header>
@@ -78,9 +78,9 @@ export function Fleet({ selected }) {
 			<${Segments} options=${TITLES} value=${filter} choose=${setFilter} label="Which runs" />
 		</div>
 		${!loaded.value && html`<${Loading} />`}
-		${loaded.value && !rows.length && html`<${Empty} title=${wanted ? "No run fits" : "No runs yet"}>
-			${wanted ? "Change the filter or the words." : "Start one with the button, or with `retinue` in a terminal."}<//>`}
+		${loaded.value && !rows.length && html`<${Empty} title=${matches ? "No run fits" : "No runs yet"}>
+			${matches ? "Change the filter or the words." : "Start one with the button, or with `retinue` in a terminal."}<//>`}
 		${rows.length > 0 && html`<${VirtualList} count=${rows.length} height=${ROW} draw=${draw} current=${current} label="Runs" />`}
-		${more.value && html`<button class="more" onClick=${() => loadMore().catch(sayProblem)}>Load older runs</button>`}
+		${olderCursor.value && html`<button class="more" onClick=${() => loadMore().catch(sayProblem)}>Load older runs</button>`}
 	</section>`;
 }

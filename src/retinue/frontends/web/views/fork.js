@@ -6,9 +6,9 @@ export function Fork({ id, seq }) {
 	const [back, setBack] = useState(true);
 	const [busy, act] = useAction();
 	const fork = async () => {
-		const found = await post(of("runs", id, "fork"), { at: seq, edit: text.trim() || null, keep_files: !back });
+		const newRun = await post(of("runs", id, "fork"), { at: seq, edit: text.trim() || null, keep_files: !back });
 		say(`Forked at event ${seq}.`);
-		go("run", found.id);
+		go("run", newRun.id);
 	};
 	const submit = (event) => (event.preventDefault(), act(fork));
 	return html`<form class="controls fork" onSubmit=${submit}>

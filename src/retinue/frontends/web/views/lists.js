@@ -20,7 +20,7 @@ export function Schedules() {
 	const draw = ({ jobs }) =>
 		html`${!jobs.length && html`<${Empty} title="Nothing is scheduled">Add one with <code>retinue schedule add</code>.<//>`}
 			<div class="cards">${jobs.map((job) => html`<${Job} job=${job} />`)}</div>`;
-	return html`<${Page} title="Schedules" request=${request} sum=${(found) => found.jobs.length} draw=${draw} />`;
+	return html`<${Page} title="Schedules" request=${request} sum=${(page) => page.jobs.length} draw=${draw} />`;
 }
 
 export function showProject(id, current) {
@@ -42,7 +42,7 @@ function ProjectCard({ each }) {
 export function Projects() {
 	const request = useRequest(() => get("/v1/projects"), [Math.floor(now.value / 10)]);
 	const draw = ({ projects }) => html`<div class="cards">${projects.map((each) => html`<${ProjectCard} each=${each} />`)}</div>`;
-	return html`<${Page} title="Projects" request=${request} sum=${(found) => found.projects.length} draw=${draw} />`;
+	return html`<${Page} title="Projects" request=${request} sum=${(page) => page.projects.length} draw=${draw} />`;
 }
 
 // An excerpt is a piece of a JSON document. The text with the words is shown without quotes and escapes.
@@ -51,9 +51,9 @@ function Excerpt({ text, words }) {
 	const before = text.slice(0, match).match(/(?:[^"\\]|\\.)*$/s)[0];
 	const after = text.slice(match).match(/^(?:[^"\\]|\\.)*/s)[0];
 	const plain = clean((before + after).replace(/\\[nt]/g, " ").replace(/\\(["\\])/g, "$1"));
-	const place = plain.toLowerCase().indexOf(words.toLowerCase());
-	const end = place < 0 ? 0 : place + words.length;
-	return html`<p class="excerpt">…${plain.slice(0, Math.max(place, 0))}<mark>${plain.slice(Math.max(place, 0), end)}</mark>${plain.slice(end)}…</p>`;
+	const start = plain.toLowerCase().indexOf(words.toLowerCase());
+	const end = start < 0 ? 0 : start + words.length;
+	return html`<p class="excerpt">…${plain.slice(0, Math.max(start, 0))}<mark>${plain.slice(Math.max(start, 0), end)}</mark>${plain.slice(end)}…</p>`;
 }
 
 function Hit({ hit, words }) {

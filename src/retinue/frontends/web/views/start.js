@@ -2,13 +2,13 @@
 import { clean, getOfProject, go, html, Icon, post, project, typed, useAction, useRequest, useState } from "../app/common.js";
 
 function orderOf(form) {
-	const given = Object.fromEntries(new FormData(form));
-	const order = { task: given.task };
-	if (given.agent) order.agent = given.agent;
-	if (given.model) order.model = given.model;
-	if (given.usd) order.budget = { usd: Number(given.usd) };
-	if (given.agent && given.name) order.name = given.name;
-	if (given.agent && given.worktree) order.isolation = "worktree";
+	const fields = Object.fromEntries(new FormData(form));
+	const order = { task: fields.task };
+	if (fields.agent) order.agent = fields.agent;
+	if (fields.model) order.model = fields.model;
+	if (fields.usd) order.budget = { usd: Number(fields.usd) };
+	if (fields.agent && fields.name) order.name = fields.name;
+	if (fields.agent && fields.worktree) order.isolation = "worktree";
 	if (project.value) order.project = project.value;
 	return order;
 }

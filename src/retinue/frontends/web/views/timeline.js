@@ -54,24 +54,24 @@ function Axis({ left, right, scale, width }) {
 export function Timeline({ row }) {
 	const live = LIVE.has(row.state);
 	const beat = live ? Math.floor(now.value / 3) : 0;
-	const [found, problem] = useRequest(() => get(of("runs", row.id, "timeline")), [row.id, beat, row.state]);
+	const [timeline, problem] = useRequest(() => get(of("runs", row.id, "timeline")), [row.id, beat, row.state]);
 	const [zoom, setZoom] = useState(0);
 	const [chosen, choose] = useState(null);
 	const [room, setRoom] = useState(600);
 	const box = useRef();
 	useEffect(() => {
-		if (found && found.runs.some((each) => !run(each.run_id))) get(of("runs", row.id, "tree")).then((tree) => add(tree.runs)).catch(() => {});
+		if (timeline && timeline.runs.some((each) => !run(each.run_id))) get(of("runs", row.id, "tree")).then((tree) => add(tree.runs)).catch(() => {});
 		if (box.current) setRoom(box.current.clientWidth);
-	}, [found]);
-	if (!found) return html`<${Loading} problem=${problem} />`;
-	const tracks = found.runs.map((each) => ({ ...each, spans: each.spans.map((span) => ({ ...span, end: span.end ?? now.value })) }));
+	}, [timeline]);
+	if (!timeline) return html`<${Loading} problem=${problem} />`;
+	const tracks = timeline.runs.map((each) => ({ ...each, spans: each.spans.map((span) => ({ ...span, end: span.end ?? now.value })) }));
 	const all = tracks.flatMap((each) => each.spans);
 	const left = Math.min(...all.map((span) => span.start), row.created_at);
 	const right = Math.max(...all.map((span) => span.end), left + 0.5);
 	const names = Math.min(220, room * 0.36);
 	const width = Math.max((room - names - 4) * ZOOMS[zoom], 100);
 	const scale = (width - 8) / (right - left);
-	const cut = found.runs.some((each) => each.cut);
+	const cut = timeline.runs.some((each) => each.cut);
 	return html`<div class="tab timeline">
 		<div class="tools">
 			<ul class="legend">${Object.entries(KINDS).map(([kind, title]) => html`<li><svg width="18" height="12"><g class=${`span ${kind}`}><rect x="0" y="1" width="18" height="10" rx="2" /></g></svg>${title}</li>`)}</ul>

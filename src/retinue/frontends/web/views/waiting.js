@@ -13,10 +13,10 @@ function AskForNotices() {
 }
 
 export function Waiting() {
-	const [place, setPlace] = useState(0);
+	const [position, setPosition] = useState(0);
 	const shown = items.value;
-	const current = Math.min(place, shown.length - 1);
-	const move = (step) => setPlace(Math.max(0, Math.min(shown.length - 1, current + step)));
+	const current = Math.min(position, shown.length - 1);
+	const move = (step) => setPosition(Math.max(0, Math.min(shown.length - 1, current + step)));
 	const keys = { j: () => move(1), k: () => move(-1) };
 	for (const [choice, { key }] of Object.entries(words.value.choices)) {
 		keys[key] = () => {
