@@ -90,7 +90,7 @@ async def test_cost_stays_the_same_after_clear_and_going_back(tmp_path, monkeypa
 async def test_a_conversation_is_exported_once_and_never_over_a_file(tmp_path, monkeypatch) -> None:
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await send(pilot, "/export")
-        await until(pilot, lambda: "There is no conversation to write yet." in picture(app))
+        await until(pilot, lambda: "There is no conversation to export yet." in picture(app))
         await answered(scene, app, pilot, "hello", "Good **day**.")
         await send(pilot, "/export talk.md")
         await until(pilot, lambda: "Written to" in picture(app))

@@ -301,7 +301,7 @@ class RetinueApp(Frame):
         if delivery is not None and delivery.agent:
             self.tell(f"→ @{delivery.agent} ({delivery.how}): {text}")
             if self.talk.main_id is None:
-                self.tell("There is no conversation to tell its answer yet: ↓ and Enter show it.")
+                self.tell("No conversation can receive its answer yet. To read it, press ↓ and Enter.")
 
     async def _guarded(self, doing: Any, back: str = "") -> Any:
         """Await `doing` and show its failure, if any; then `back` returns to the editor."""

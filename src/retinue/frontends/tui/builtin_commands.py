@@ -88,7 +88,7 @@ async def stop(app: Frame, words: str) -> None:
     if count:
         app.tell(f"{count} stopping.")
     elif name:
-        app.tell("Nothing of that name runs.")
+        app.tell("No agent of that name runs.")
     else:
         app.tell("No agent runs.")
 

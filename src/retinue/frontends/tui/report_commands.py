@@ -153,7 +153,7 @@ async def touched(app: Frame, words: str) -> None:
 @command("export", "write this conversation to a Markdown file", "[FILE]")
 async def export(app: Frame, words: str) -> None:
     if app.talk.main_id is None:
-        app.tell("There is no conversation to write yet.")
+        app.tell("There is no conversation to export yet.")
         return
     await app.project.log.flush()
     messages = _messages(app)

@@ -147,7 +147,7 @@ class PermissionsScreen(ListSheet[None]):
         await asyncio.to_thread(add_rule, self.retinue, cast("Kind", kind), text, cast("Target", target))
         self.redraw()
         when = "from now on" if kind == "allow" else "from the next message on"
-        self.say(f"{kind} {text}: it holds {when}.", "success")
+        self.say(f"{kind} {text}: it applies {when}.", "success")
 
     async def _remove(self, rule: Rule) -> None:
         target = target_of(rule, self.project)
@@ -157,4 +157,4 @@ class PermissionsScreen(ListSheet[None]):
             return
         await asyncio.to_thread(remove_rule, self.retinue, rule, target)
         self.redraw()
-        self.say(f"{rule} was removed; it no longer holds from the next message on.", "success")
+        self.say(f"{rule} was removed; it no longer applies from the next message on.", "success")

@@ -137,7 +137,7 @@ async def go_back_in_conversation(app: Frame, rewinder: Rewinder, point: RewindP
     run_id = app.talk.main_id or ""
     if point.is_beginning:
         await app.new_conversation()
-        app.tell(f"A new beginning. The conversation so far stays: /sessions, or retinue --resume {run_id[:8]}")
+        app.tell(f"A new conversation. The earlier one stays in the log: /sessions, or retinue --resume {run_id[:8]}")
     else:
         await rewinder.go_back(point, point.files if files_stay else ())
         await app.open_session(run_id)
@@ -171,7 +171,7 @@ async def fork_watched_run(app: Frame, run_id: str) -> None:
     await app.project.log.flush()
     rows = await app.project.log.read(partial(read_moments, run_id=run_id))
     if not rows:
-        app.tell("Nothing was said in this run yet.", "warning")
+        app.tell("This run has no messages yet.", "warning")
         return
     start = rows[-1][0]
     chosen = await app.push_screen_wait(Pick("Fork after which moment?", rows, start=start))
