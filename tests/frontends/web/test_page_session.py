@@ -169,7 +169,7 @@ def test_a_run_is_moved_to_the_background_and_its_parent_goes_on(
     seen.go("run", child["id"])
     seen.see(".draft", "I look")
     seen.page.click(".controls .aside")
-    seen.see(".notice", "goes on in the background")
+    seen.see(".notice", "continues in the background")
     seen.gone(".controls .aside")
     assert not seen.overflows
     seen.go("run", main["id"])
