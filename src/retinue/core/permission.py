@@ -51,6 +51,11 @@ class ToolEffect(Tagged, frozen=True, tag="effect"):
     """The reason of a failure, as a stable word."""
     stopped: str | None = None
     """The action of a command that the sandbox prevented."""
+    in_background: bool = False
+    """An agent that the call started or moved continues after it."""
+
+
+IN_BACKGROUND = ToolEffect(in_background=True)
 
 
 Verdict = Literal["allow", "ask", "deny"]

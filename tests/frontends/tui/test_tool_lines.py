@@ -7,6 +7,7 @@ import pytest
 from retinue.core.events import Compacted, RunEnded, TodosUpdated, ToolStarted, TurnEnded
 from retinue.core.messages import ToolCall
 from retinue.core.outcome import Failure, Outcome
+from retinue.core.permission import IN_BACKGROUND
 from retinue.core.tool import Todo
 from retinue.core.usage import Usage
 from retinue.frontends.tui.board.calls import agent_lines, arguments, heading, result_for_people, todo_lines
@@ -132,7 +133,7 @@ async def test_an_agent_in_the_background_says_so_and_is_not_drawn_again() -> No
     call = ToolCall("c9", "Agent", {"description": "Compare callers", "prompt": "p"})
     async with app.run_test(size=(80, 24)) as pilot:
         told = "Agent started in the background.\nAgent ID: a\nType: Explore\n\nYou will be notified when it ends."
-        app.push(ToolStarted(call), result(call, told))
+        app.push(ToolStarted(call), result(call, told, effect=IN_BACKGROUND))
         await until(pilot, lambda: "⎿ works in the background" in picture(app))
         assert app.query_one(AgentBlock).result is not None
 

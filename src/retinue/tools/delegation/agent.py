@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, cast
 
 from retinue.core.delegation import Delegation, Refusal, SpawnCall
 from retinue.core.format import format_duration
+from retinue.core.permission import IN_BACKGROUND
 from retinue.core.run_state import ActiveRun
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.core.usage import Budget
@@ -101,7 +102,7 @@ class AgentTool(DelegationTool):
             return failed(refusal(child, self.delegation.children()))
         extra = _ignored(child, ignored, arguments)
         if child.live:
-            return ok(self._started(child, call, extra))
+            return ok(self._started(child, call, extra), IN_BACKGROUND)
         return await self._ended(child, extra, context, call_id)
 
     async def _schedule(self, call: SpawnCall) -> ToolOutput:

@@ -10,11 +10,12 @@ from functools import lru_cache
 from typing import ClassVar, cast, get_args
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from retinue.core.delegation import Delegation, Refusal, SpawnCall, Vocabulary
 from retinue.core.messages import Text
 from retinue.core.outcome import Failure, Outcome
-from retinue.core.permission import ToolEffect
+from retinue.core.permission import IN_BACKGROUND, ToolEffect
 from retinue.core.run_state import ActiveRun
 from retinue.core.tool import ToolContext, ToolOutput, ToolSpec, failed, ok
 from retinue.errors import DisabledAgentError, SpawnDeniedError
@@ -97,7 +98,7 @@ class SubagentTool(DelegationTool):
         if isinstance(child, Refusal):
             return _output(self._refused(child))
         if child.live:
-            return _output(_detached(child))
+            return replace(_output(_detached(child)), effect=IN_BACKGROUND)
         self.delegation.consume(child.id, call_id)
         return _output(self._result(child, task))
 
@@ -203,7 +204,8 @@ class DispatchAgentTool(DelegationTool):
         if isinstance(child, Refusal):
             return failed(_dispatch_refused(child, agent))
         if child.live:
-            return ok(f"The subagent goes on in the background as {child.id}. You will be notified when it ends.")
+            text = f"The subagent goes on in the background as {child.id}. You will be notified when it ends."
+            return ok(text, IN_BACKGROUND)
         self.delegation.consume(child.id, call_id)
         return await _ended(child, context)
 

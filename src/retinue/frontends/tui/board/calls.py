@@ -85,7 +85,6 @@ def _argument(name: str, value: Any, margin: str = "") -> list[str]:
 # Agents
 
 
-_STARTED = re.compile(r"Agent (?:started|queued|resumed|moved)[^\n]*background|goes on in the background as")
 _FRAME = re.compile(r"\A(?:Agent [^\n]*|Agent: [^\n]*)\n.*?\n\n", re.DOTALL)
 _CLOSINGS = (
     "Everything it produced is above",
@@ -116,11 +115,6 @@ def ending(card: RunCard) -> str:
     if card.outcome is not None and card.outcome.truncated:
         label += f" ({CUT_OFF})"
     return label
-
-
-def is_in_background(text: str) -> bool:
-    """Return whether the result of a call states that its agent continues in the background."""
-    return _STARTED.search(text[:200]) is not None
 
 
 def result_for_people(text: str) -> str:

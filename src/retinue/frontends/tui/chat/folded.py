@@ -26,7 +26,6 @@ from retinue.frontends.tui.board.calls import (
     agent_lines,
     arguments,
     heading,
-    is_in_background,
     result_for_people,
     todo_lines,
 )
@@ -264,7 +263,7 @@ class AgentBlock(ToolBlock):
             self.redraw()
 
     def end(self) -> None:
-        if self.result is not None and not self.result.is_error and is_in_background(self.result.text):
+        if self.entry.effect.in_background:
             self._lines = [Text("⎿ works in the background", STYLES["dim"])]
         super().end()
 
