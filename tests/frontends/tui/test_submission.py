@@ -160,4 +160,4 @@ async def test_an_agent_that_starts_before_the_conversation_says_where_its_answe
     async with watching(tmp_path, monkeypatch) as (scene, app, pilot):
         await send(pilot, "@Explore find it")
         await scene.model("find it").asked()
-        await until(pilot, lambda: "↓ and Enter show it" in picture(app))
+        await until(pilot, lambda: "press ↓ and Enter" in picture(app))
