@@ -81,7 +81,11 @@ def texts_under(arguments: object, names: Iterable[str]) -> Iterator[str]:
         for value in _values(arguments, head):
             if field:
                 yield from texts_under(value, (field,))
-            else:
+            # The usual case, for which two generators would cost more than the rest of a decision.
+            elif isinstance(value, str):
+                if value:
+                    yield value
+            elif value is not None:
                 # Lists and objects below it name paths as well.
                 yield from (text.text for text in _texts_in("", value, 0) if text is not None and text.text)
 
@@ -91,7 +95,7 @@ def _values(arguments: object, name: str) -> Iterator[object]:
         value = arguments.get(name)
         if isinstance(value, list | tuple):
             yield from value
-        else:
+        elif value is not None:
             yield value
 
 
